@@ -1,0 +1,50 @@
+# Two commands do all the set-up: `make demo` runs the main job, `make test` the tests. Both need Python 3.11 or newer,
+# make and the package registry.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORES ?= all
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: demo test test-fast lint schema clean help
+
+help:
+	@echo "make demo       run the demo: a real small model on the bundled benchmark"
+	@echo "make test       all tests; make test-fast leaves out the slow ones"
+	@echo "make lint       formatter, linter, type checker, workflow lint"
+	@echo "make schema     write schemas/config.schema.json anew"
+
+$(VENV)/run.done: requirements.txt constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "longflow needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -c constraints.txt
+	touch $@
+
+$(VENV)/dev.done: $(VENV)/run.done requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt -c constraints.txt
+	touch $@
+
+demo: $(VENV)/run.done
+	snakemake --cores $(CORES)
+	@python -m scripts.preview
+	@echo "Tables, leaderboard and plots are in results/."
+
+test: $(VENV)/dev.done
+	python -m pytest
+
+test-fast: $(VENV)/dev.done
+	python -m pytest -m "not slow"
+
+lint: $(VENV)/dev.done
+	ruff format --check .
+	ruff check .
+	mypy
+	snakefmt --check Snakefile rules
+	snakemake --lint
+
+schema: $(VENV)/run.done
+	python -m scripts.schema > schemas/config.schema.json
+
+clean:
+	rm -rf $(VENV) .cache .snakemake .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,152 @@
+"""Benchmarks: what each one *is*, as a table of tasks and a few functions.
+
+A benchmark is a module in this package with a YAML table of the same name beside it. The table gives the tasks; the
+module gives
+
+- `Options`: its entry under `benchmarks:` in the configuration (a subclass of `BenchmarkOptions`);
+- `sources(task, length, options, resources)`: the files that `prepare` reads, as paths;
+- `prepare(task, length, options, sources)`: the records of one data set at one length, in the benchmark's order;
+- `result_json(scores)` and `result_csv(scores)`: the published layout of its results, as text;
+- `prompt_limit(window)`: the tokens a prompt may have for a model window, by the benchmark's own convention.
+
+Nothing here knows of models or engines.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from longflow.errors import UserError, nearest
+from longflow.records import Record
+
+HERE = Path(__file__).parent
+
+CellScore = tuple[str, str, float]
+"""Data set, length and score of a cell, for the published layouts."""
+
+
+class BenchmarkOptions(BaseModel):
+    """What a run may choose about any benchmark."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    datasets: Literal["all"] | list[str] = Field("all", description="Data sets to run, or all of them.")
+    lengths: Literal["all"] | list[str] = Field("all", description="Length levels to run, or all of them.")
+    prompts: dict[str, str] = Field({}, description="Own prompt templates by data set; recorded in protocol.json.")
+    max_new_tokens: dict[str, int] = Field({}, description="Own answer lengths by data set, in tokens.")
+    rouge_overflow: Literal["reference", "exact"] = Field(
+        "reference",
+        description="ROUGE-L of very long texts without full stops: 0 as the reference's recursion gives, or exact.",
+    )
+
+    @field_validator("lengths", mode="before")
+    @classmethod
+    def _lengths_are_names(cls, value: Any) -> Any:
+        return [str(item) for item in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True)
+class Task:
+    """One data set of a benchmark.
+
+    `n` is the number of records at each length, `max_new_tokens` the length of an answer, `prompt` a template in
+    `str.format` syntax over the fields of a record, `metric` a name in `longflow.metrics`.
+    """
+
+    benchmark: str
+    dataset: str
+    language: str
+    category: str
+    prompt: str
+    max_new_tokens: int
+    metric: str
+    n: int
+    extra: Mapping[str, Any]
+
+
+class Module(Protocol):
+    """What a benchmark's module offers; see the package's text."""
+
+    Options: type[BenchmarkOptions]
+
+    def sources(self, task: Task, length: str, options: Any, resources: str) -> list[str]: ...
+    def prepare(self, task: Task, length: str, options: Any, sources: Sequence[str]) -> Iterator[Record]: ...
+    def result_json(self, scores: Sequence[CellScore]) -> str: ...
+    def result_csv(self, scores: Sequence[CellScore]) -> str: ...
+    def prompt_limit(self, window: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark: its table, read and checked, and its module."""
+
+    name: str
+    title: str
+    lengths: tuple[str, ...]
+    any_length: bool
+    """Whether levels other than `lengths` can be built."""
+    tasks: Mapping[str, Task]
+    table: Mapping[str, Any]
+    module: Module
+
+    def task(self, dataset: str) -> Task:
+        """The task of a data set. Raises UserError with the nearest name."""
+        try:
+            return self.tasks[dataset]
+        except KeyError:
+            raise UserError(f"{self.name} has no data set {dataset!r}; {nearest(dataset, self.tasks)}") from None
+
+    def length_known(self, length: str) -> bool:
+        """Whether records of this length level exist or can be built."""
+        return length in self.lengths or (self.any_length and re.fullmatch(r"[1-9]\d*k?", length) is not None)
+
+
+def length_units(length: str) -> int:
+    """The number that a length level's name stands for: 16k is 16,000; a level without a number is 0."""
+    match = re.fullmatch(r"(\d+)(k?)", length)
+    return int(match[1]) * (1000 if match[2] else 1) if match else 0
+
+
+def names() -> list[str]:
+    """The benchmarks that come with longflow."""
+    return sorted(m.name for m in pkgutil.iter_modules([str(HERE)]) if (HERE / f"{m.name}.yaml").exists())
+
+
+@functools.cache
+def load(name: str) -> Benchmark:
+    """A benchmark by name. Raises UserError with the nearest name."""
+    if name not in names():
+        raise UserError(f"benchmark {name!r} is not known; {nearest(name, names())}")
+    table = yaml.load((HERE / f"{name}.yaml").read_text(encoding="utf-8"), Loader=_LOADER)
+    common = {"language", "category", "prompt", "max_new_tokens", "metric", "n"}
+    tasks = {
+        dataset: Task(
+            benchmark=name,
+            dataset=dataset,
+            extra={k: v for k, v in entry.items() if k not in common},
+            **{k: entry[k] for k in common},
+        )
+        for dataset, entry in table["datasets"].items()
+    }
+    return Benchmark(
+        name=name,
+        title=table["title"],
+        lengths=tuple(map(str, table["lengths"])),
+        any_length=bool(table.get("any_length", False)),
+        tasks=tasks,
+        table={k: v for k, v in table.items() if k != "datasets"},
+        module=cast(Module, importlib.import_module(f"longflow.benchmarks.{name}")),
+    )
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,0 +1,315 @@
+"""Cells, their files and their specifications: one source for the rules and for every command beside them.
+
+A cell is benchmark x model x setting x data set x length. A specification (*spec*) is a JSON value that holds
+everything that may change a file and nothing that may not; it is the one parameter of a rule, so that Snakemake runs
+a rule again exactly when its spec changes.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longflow import __version__, benchmarks
+from longflow.benchmarks import length_units
+from longflow.config import Config
+from longflow.errors import UserError
+from longflow.jsonio import canonical, digest
+
+HERE = Path(__file__).parent
+
+INFERENCE_VERSION = 1
+"""Raised when a change of code changes predictions; every prediction is then made anew."""
+
+RECORDS_VERSION = 1
+"""Raised when a change of code changes records."""
+
+SETTINGS = ("full",)
+
+FIGURES = ("score_by_length", "score_by_length_per_dataset", "bars_per_task_type")
+"""The plots of a benchmark; `plots.py` draws one of each name."""
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """The unit of work: one model on one data set at one length."""
+
+    benchmark: str
+    model: str
+    setting: str
+    dataset: str
+    length: str
+
+    @property
+    def name(self) -> str:
+        """The cell as a path: benchmark/model/setting/dataset/length."""
+        return f"{self.benchmark}/{self.model}/{self.setting}/{self.dataset}/{self.length}"
+
+    @classmethod
+    def parse(cls, name: str) -> Cell:
+        """A cell by its name. Raises UserError."""
+        parts = name.split("/")
+        if len(parts) != 5:
+            raise UserError(f"{name!r} is no cell; a cell is benchmark/model/setting/dataset/length")
+        return cls(*parts)
+
+
+def cells(config: Config) -> Iterator[Cell]:
+    """The cells of a run: benchmark by benchmark, model by model, short lengths first."""
+    for benchmark in config.run.benchmarks:
+        for model in config.run.models:
+            for setting in SETTINGS:
+                for length in config.lengths(benchmark):
+                    for dataset in config.datasets(benchmark):
+                        yield Cell(benchmark, model, setting, dataset, length)
+
+
+class Files:
+    """Where the files of a run are, relative to the working directory."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.results = config.run.results
+        self.resources = config.run.resources
+        self.journal = config.run.journal_folder
+
+    def model(self, model: str) -> str:
+        """The identity of a model and where it was found; another model under the same name is another file."""
+        return f"{self.resources}/models/{model}/{spec_digest(model_spec(self.config, model))}/model.json"
+
+    def records(self, benchmark: str, dataset: str, length: str) -> str:
+        """The records of a data set at a length."""
+        return f"{self.resources}/records/{benchmark}/{dataset}/{length}.jsonl"
+
+    def predictions(self, cell: Cell) -> str:
+        """The predictions of a cell; the digest of their spec stands beside them as .spec."""
+        return f"{self.results}/predictions/{cell.name}.jsonl"
+
+    @property
+    def usage_folder(self) -> str:
+        """Where time and tokens are kept, by cell."""
+        return f"{self.results}/usage"
+
+    def usage(self, cell: Cell) -> str:
+        """Time and tokens that a cell cost."""
+        return f"{self.usage_folder}/{cell.name}.json"
+
+    def journal_of(self, cell: Cell) -> str:
+        """The folder of a cell's journal."""
+        return f"{self.journal}/{cell.name}"
+
+    def score(self, cell: Cell) -> str:
+        """The score of a cell; one line per record stands beside it as .jsonl."""
+        return f"{self.results}/scores/{cell.name}.json"
+
+    @property
+    def leaderboard_long(self) -> str:
+        """The leaderboard of all benchmarks, one score a row."""
+        return f"{self.results}/leaderboard.csv"
+
+    def leaderboard(self, benchmark: str) -> str:
+        """The leaderboard of a benchmark, one model a row."""
+        return f"{self.results}/leaderboard/{benchmark}.csv"
+
+    def plots(self, benchmark: str) -> list[str]:
+        """The plots of a benchmark."""
+        return [f"{self.results}/plots/{benchmark}/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")]
+
+    def table(self, benchmark: str, model: str, setting: str, name: str) -> str:
+        """A file among the tables of a model."""
+        return f"{self.results}/tables/{benchmark}/{model}/{setting}/{name}"
+
+
+def records_spec(config: Config, benchmark: str, dataset: str, length: str) -> str:
+    """What makes a records file: the benchmark's options that concern records, and the version of the code."""
+    options = config.options[benchmark].model_dump()
+    for other in ("datasets", "lengths", "prompts", "max_new_tokens", "rouge_overflow"):
+        options.pop(other)
+    # Where the files come from stands among the rule's inputs; a folder that moved makes no other records.
+    for place in ("source", "documents"):
+        options.pop(place, None)
+    return canonical(
+        {"benchmark": benchmark, "dataset": dataset, "length": length, **options, "version": RECORDS_VERSION}
+    )
+
+
+def model_files(config: Config, model: str) -> list[str]:
+    """The files that a local model is made of, so that one trained anew in its old place is noticed."""
+    path = getattr(config.models[model], "path", None)
+    if not path or not Path(path).exists():
+        return []
+    if Path(path).is_file():
+        return [path]
+    kept = (".json", ".jinja", ".safetensors", ".bin", ".pt", ".model", ".gguf", ".py")
+    return sorted(str(file) for file in Path(path).iterdir() if file.is_file() and file.suffix in kept)
+
+
+def model_spec(config: Config, model: str) -> str:
+    """What decides which model this is, as far as the configuration tells."""
+    entry = config.models[model].entry()
+    keys = ("engine", "path", "revision", "tokenizer", "model", "identity", "options", "config_overrides")
+    return canonical({key: entry[key] for key in keys if entry.get(key) is not None})
+
+
+def predict_spec(config: Config, cell: Cell) -> str:
+    """Everything in the configuration that may change a cell's predictions."""
+    model = config.models[cell.model]
+    limit, _ = config.prompt_limit(cell.model, cell.benchmark)
+    return canonical(
+        {
+            "model": model.spec(),
+            "prompt": config.prompt_template(cell.benchmark, cell.dataset),
+            "max_prompt_tokens": limit,
+            "truncation": "middle",
+            "generation": {
+                "max_new_tokens": config.max_new_tokens(cell.benchmark, cell.dataset),
+                "temperature": model.temperature,
+                "top_p": model.top_p if model.temperature else 1.0,
+                "seed": config.run.seed if model.temperature else None,
+            },
+            "decode": "single",
+            "limit": config.run.limit,
+            "version": INFERENCE_VERSION,
+        }
+    )
+
+
+def expected_records(config: Config, benchmark: str, dataset: str) -> int:
+    """How many records a cell has: the benchmark's number, or a run's own smaller choice."""
+    options = config.options[benchmark]
+    own = getattr(options, "records", None)
+    n = own or benchmarks.load(benchmark).task(dataset).n
+    return min(n, config.run.limit or n)
+
+
+def score_spec(config: Config, cell: Cell) -> str:
+    """What decides a cell's scores: its metric, and the code of the metrics, so that editing them scores anew."""
+    from longflow import metrics
+
+    task = benchmarks.load(cell.benchmark).task(cell.dataset)
+    return canonical(
+        {
+            **dict(zip(("benchmark", "model", "setting", "dataset", "length"), cell.name.split("/"), strict=True)),
+            "metric": task.metric,
+            "language": task.language,
+            "category": task.category,
+            "n_expected": expected_records(config, cell.benchmark, cell.dataset),
+            "rouge_overflow": config.options[cell.benchmark].rouge_overflow,
+            "first_answer_only": True,
+            "code": metrics.code_digest(),
+        }
+    )
+
+
+@functools.cache
+def _code(*names: str) -> str:
+    """A digest of parts of the library, for the specs of cheap stages: editing them makes their files anew."""
+    found = sorted(path for name in names for path in HERE.glob(name) if path.is_file())
+    return digest([hashlib.sha256(path.read_bytes()).hexdigest() for path in found])[:16]
+
+
+def protocol(config: Config, benchmark: str, model: str, setting: str) -> dict[str, Any]:
+    """How the scores of a model come about, as far as the configuration tells: the facts of protocol.json."""
+    table = benchmarks.load(benchmark)
+    options, entry = config.options[benchmark], config.models[model]
+    datasets = config.datasets(benchmark)
+    limit, why = config.prompt_limit(model, benchmark)
+    spec = entry.spec()
+    return {
+        "benchmark": benchmark,
+        "model": model,
+        "setting": setting,
+        "longflow": __version__,
+        "inference_version": INFERENCE_VERSION,
+        "data": {name: table.table.get(name) for name in ("repository", "commit", "hub", "revision")}
+        | {name: value for name, value in options.model_dump().items() if name in ("revision", "records", "seed")},
+        "first_records_only": config.run.limit,
+        "prompts_sha256": {
+            name: hashlib.sha256(config.prompt_template(benchmark, name).encode("utf-8")).hexdigest()
+            for name in datasets
+        },
+        "own_prompts": sorted(options.prompts),
+        "chat": {name: spec[name] for name in ("chat", "chat_options", "chat_date")},
+        "truncation": {"rule": "middle, before the chat wrapper", "max_prompt_tokens": limit, "why": why},
+        "stop": "an end-of-sequence token or max_new_tokens",
+        "generation": {
+            "max_new_tokens": {name: config.max_new_tokens(benchmark, name) for name in datasets},
+            "temperature": entry.temperature,
+            "top_p": entry.top_p if entry.temperature else None,
+            "seed": config.run.seed if entry.temperature else None,
+        },
+        "metrics": {name: table.task(name).metric for name in datasets},
+        "metric_options": {"rouge_overflow": options.rouge_overflow, "answers": "the first only"},
+        "jieba": importlib.metadata.version("jieba"),
+        "compute": {
+            name: value for name, value in spec.items() if name not in ("chat", "chat_options", "chat_date", "path")
+        }
+        | {"decode": "single"},
+    }
+
+
+def table_spec(config: Config, benchmark: str, model: str, setting: str) -> str:
+    """What decides the tables of a model: its cells, the protocol, and the code that writes them."""
+    names = [c.name for c in cells(config) if (c.benchmark, c.model, c.setting) == (benchmark, model, setting)]
+    code = _code("tables.py", "benchmarks/*")
+    return canonical({"cells": names, "protocol": protocol(config, benchmark, model, setting), "code": code})
+
+
+def leaderboard_spec(config: Config) -> str:
+    """What decides the leaderboard: the cells, the published rows, and the code."""
+    code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*.yaml")
+    return canonical({"cells": [c.name for c in cells(config)], "code": code})
+
+
+def plots_spec(config: Config, benchmark: str) -> str:
+    """What decides the plots of a benchmark: its cells, the published rows, and the code."""
+    names = [c.name for c in cells(config) if c.benchmark == benchmark]
+    drawing = ("plots.py", "style.py", "fonts.py")
+    code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*.yaml", *drawing)
+    return canonical({"cells": names, "code": code})
+
+
+def spec_digest(spec: str) -> str:
+    """A short name for a spec (16 hex digits)."""
+    return digest(spec)[:16]
+
+
+def memory_mb(config: Config, cell: Cell, attempt: int = 1) -> int:
+    """Memory of a cell's job in MB, growing with the attempt: as configured, or a guess on the safe side.
+
+    Without a word in the configuration: 4 GB for Python, torch and a small model on the CPU, 24 GB to load a larger
+    one for GPUs, 1 GB for a client; and for every thousand words of a record 20 MB for its text and tokens.
+    """
+    model = config.models[cell.model]
+    own = model.mem_mb.get(cell.length) if isinstance(model.mem_mb, dict) else model.mem_mb
+    base = 1000 if model.engine == "openai" else 24_000 if model.gpu else 4000
+    return (own or base + 20 * length_units(cell.length) // 1000) * attempt
+
+
+def runtime_minutes(config: Config, cell: Cell, attempt: int = 1) -> int:
+    """Time of a cell's job in minutes, growing with the attempt: as configured, or half an hour and 3 per 1k words."""
+    model = config.models[cell.model]
+    own = model.runtime.get(cell.length) if isinstance(model.runtime, dict) else model.runtime
+    return (own or 30 + 3 * length_units(cell.length) // 1000) * attempt
+
+
+def stage_files(config: Config) -> Iterator[tuple[str, str]]:
+    """The files of every stage that depends on the configuration, each with the spec it should be made with."""
+    files = Files(config)
+    for benchmark in config.run.benchmarks:
+        for dataset in config.datasets(benchmark):
+            for length in config.lengths(benchmark):
+                yield files.records(benchmark, dataset, length), records_spec(config, benchmark, dataset, length)
+        for model in config.run.models:
+            for setting in SETTINGS:
+                yield files.table(benchmark, model, setting, "result.json"), table_spec(config, benchmark, model, setting)
+        yield files.plots(benchmark)[0], plots_spec(config, benchmark)
+    yield files.leaderboard_long, leaderboard_spec(config)
+    for cell in cells(config):
+        yield files.predictions(cell), predict_spec(config, cell)
+        yield files.score(cell), score_spec(config, cell)

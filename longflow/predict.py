@@ -1,0 +1,304 @@
+"""The loop: records -> requests -> engine -> journal -> predictions.
+
+This and `score.py` are the only places where benchmarks, engines and metrics meet.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from longflow.engines import Completion, Engine, Generation, Prompt, Request, Tokenizer, load_engine
+from longflow.errors import UserError
+from longflow.jsonio import digest, write_json, write_jsonl
+from longflow.journal import Answer, Journal, Rendering
+from longflow.progress import Progress
+from longflow.prompts import post_process, render, truncate_middle, wrap
+from longflow.records import Prediction, Record, read_records
+
+log = logging.getLogger("longflow")
+
+COMPUTE_FIELDS = ("dtype", "attention", "config_overrides", "trust_remote_code", "extra_body", "options")
+"""Keys of a model's entry that may change an answer to the same prompt by the same weights."""
+
+
+def request_key(
+    prompt: Prompt, special_tokens: bool, generation: Generation, model: dict[str, Any], version: int, repeat: int = 0
+) -> str:
+    """The journal key of a request: a digest of all that may change its answer, and of no path, name or address.
+
+    Args:
+        prompt: what is sent, to the character.
+        special_tokens: whether the tokenizer adds its own.
+        generation: how the answer is generated.
+        model: the model's identity, and how it is computed (`model_key`).
+        version: `cells.INFERENCE_VERSION`.
+        repeat: which of several answers to the same prompt.
+    """
+    return digest(
+        {
+            "prompt": prompt,
+            "special_tokens": special_tokens,
+            "generation": generation.to_spec(),
+            "model": model,
+            "version": version,
+            "repeat": repeat,
+        }
+    )
+
+
+def model_key(spec: dict[str, Any], identity: dict[str, Any]) -> dict[str, Any]:
+    """What stands for the model in a key: its identity, and how it computes."""
+    compute = {name: spec["model"][name] for name in COMPUTE_FIELDS if spec["model"].get(name)}
+    return {"identity": identity, "compute": {**compute, "decode": spec["decode"]}}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a cell's job needs to know.
+
+    Attributes:
+        name: the cell's name, for messages.
+        records: the records file.
+        model: the model's `model.json`, read: its identity, location and window.
+        entry: the model's entry of the configuration, for the engine.
+        spec: the cell's specification (`cells.predict_spec`), read.
+        journal: the folder of the cell's journal.
+    """
+
+    name: str
+    records: str
+    model: dict[str, Any]
+    entry: dict[str, Any]
+    spec: dict[str, Any]
+    journal: str
+
+
+class Cell:
+    """One cell on its way: renders prompts, asks the engine for what the journal lacks, keeps the answers."""
+
+    def __init__(self, job: Job, journal: Journal) -> None:
+        self.job = job
+        self.journal = journal
+        self.spec = job.spec
+        self.engine: Engine = load_engine(job.entry["engine"], job.entry, job.model.get("location"))
+        self.model_key = model_key(job.spec, job.model["identity"])
+        self.messages = job.entry.get("api") == "chat"
+        self.failures: dict[str, str] = {}
+        self.asked: set[str] = set()
+        self.rows: list[tuple[Record, Rendering]] = []
+        self._tokenizer: Tokenizer | None = None
+        self._tokenizer_loaded = False
+        # What the rendering of a record depends on beside the record.
+        self._rendering = digest(
+            {
+                "prompt": self.spec["prompt"],
+                "limit": self.spec["max_prompt_tokens"],
+                "truncation": self.spec["truncation"],
+                "chat": [self.spec["model"][name] for name in ("chat", "chat_options", "chat_date")],
+                "generation": self.spec["generation"],
+                "model": self.model_key,
+                "version": self.spec["version"],
+            }
+        )
+
+    def rendering_id(self, record: Record) -> str:
+        """The name of a record's rendering in the journal."""
+        return digest([self._rendering, record.to_row()])
+
+    def generation(self, record: Record) -> Generation:
+        """How this record's answer is generated; a sampled one has a seed of its own."""
+        chosen = self.spec["generation"]
+        seed = None
+        if chosen["temperature"]:
+            seed = int(digest([chosen["seed"], record.id, 0])[:8], 16)
+        return Generation(chosen["max_new_tokens"], float(chosen["temperature"]), float(chosen["top_p"]), seed)
+
+    def tokenizer(self) -> Tokenizer | None:
+        """The model's tokenizer, loaded when first needed. Raises UserError if the limit cannot fit the window."""
+        if not self._tokenizer_loaded:
+            self._tokenizer = self.engine.tokenizer()
+            self._tokenizer_loaded = True
+            self._check_window()
+        return self._tokenizer
+
+    def _check_window(self) -> None:
+        """Refuse a run whose longest prompt could not be answered: limit, wrapper and answer have to fit."""
+        limit, window = self.spec["max_prompt_tokens"], self.job.entry.get("window") or self.job.model.get("window")
+        if self._tokenizer is None or limit is None or window is None:
+            return
+        around = 0  # a server wraps the prompt itself; how, only it knows
+        if not self.messages:
+            model = self.spec["model"]
+            wrapper = wrap("", model["chat"], self._tokenizer, model["chat_options"], messages=False)
+            around = len(self._tokenizer.encode(str(wrapper.prompt), wrapper.special_tokens))
+        answer = self.spec["generation"]["max_new_tokens"]
+        if limit + around + answer > window:
+            raise UserError(
+                f"{self.job.name}: a prompt of {limit} tokens, {around} of chat wrapper and {answer} of answer exceed "
+                f"the model's window of {window}; set max_prompt_tokens to {window - around - answer} or less"
+            )
+
+    def render(self, record: Record) -> tuple[Rendering, Request]:
+        """The request of a record, tokenised and cut as the limit says. Raises UserError naming the record."""
+        try:
+            text, start = render(self.spec["prompt"], record.fields)
+        except UserError as error:
+            raise UserError(f"{self.job.records}, record {record.id}: {error}") from error
+        limit = self.spec["max_prompt_tokens"]
+        tokenizer = self.tokenizer()
+        tokens = kept_head = kept_tail = None
+        if limit is not None and tokenizer is not None:
+            cut = truncate_middle(text, limit, tokenizer)
+            text, tokens, kept_head, kept_tail = cut.text, cut.tokens, cut.kept_head, cut.kept_tail
+        model = self.spec["model"]
+        wrapped = wrap(text, model["chat"], tokenizer, model["chat_options"], self.messages)
+        generation = self.generation(record)
+        key = request_key(
+            wrapped.prompt, wrapped.special_tokens, generation, self.model_key, self.spec["version"]
+        )
+        rendering = Rendering(self.rendering_id(record), key, tokens, kept_head, kept_tail, start)
+        return rendering, Request(key, wrapped.prompt, wrapped.special_tokens, generation, record.id)
+
+    def requests(self) -> Iterator[Request]:
+        """The requests whose answers the journal lacks, made as the engine takes them; fills `rows` on the way."""
+        for record in read_records(self.job.records, self.spec["limit"]):
+            rendering = self.journal.renderings.get(self.rendering_id(record))
+            request = None
+            if rendering is None or (rendering.key not in self.journal.answers and rendering.key not in self.asked):
+                known, (rendering, request) = rendering, self.render(record)
+                if known is None:
+                    self.journal.add(rendering)
+            self.rows.append((_without_context(record), rendering))
+            if request is not None and request.key not in self.journal.answers and request.key not in self.asked:
+                self.asked.add(request.key)
+                yield request
+
+    def count_known(self) -> tuple[int, int]:
+        """Records of the cell, and how many of them the journal answers without tokenising anything."""
+        total = known = 0
+        for record in read_records(self.job.records, self.spec["limit"]):
+            total += 1
+            rendering = self.journal.renderings.get(self.rendering_id(record))
+            known += rendering is not None and rendering.key in self.journal.answers
+        return total, known
+
+    def keep(self, completion: Completion, libraries: str) -> None:
+        """Keep an answer in the journal, or a failure for this run only."""
+        if completion.key not in self.asked:
+            raise UserError(
+                f"{self.job.name}: engine {self.job.entry['engine']!r} answered a request it was not asked "
+                f"(key {completion.key[:12]}…); a completion carries the key of its request"
+            )
+        if completion.finish_reason == "error" or completion.error is not None:
+            self.failures[completion.key] = " ".join((completion.error or "no reason given").split())
+            return
+        self.journal.add(
+            Answer(
+                key=completion.key,
+                text=completion.text,
+                finish_reason=completion.finish_reason,
+                prompt_tokens=completion.prompt_tokens,
+                answer_tokens=completion.answer_tokens,
+                seconds=None if completion.seconds is None else round(completion.seconds, 3),
+                libraries=libraries,
+            )
+        )
+
+    def predictions(self) -> Iterator[Prediction]:
+        """The predictions in the benchmark's order."""
+        for record, rendering in self.rows:
+            made = Prediction(
+                pred="",
+                record=record,
+                prompt_tokens=rendering.tokens,
+                kept_head=rendering.kept_head,
+                kept_tail=rendering.kept_tail,
+                context_start=rendering.context_start,
+            )
+            answer = self.journal.answers.get(rendering.key)
+            if answer is None:
+                reason = self.failures.get(rendering.key, "the engine gave no answer")
+                yield replace(made, finish_reason="error", error=reason)
+            else:
+                yield replace(
+                    made,
+                    pred=post_process(self.spec["model"]["chat"], answer.text),
+                    sent_tokens=answer.prompt_tokens,
+                    answer_tokens=answer.answer_tokens,
+                    finish_reason=answer.finish_reason,
+                )
+
+
+def _without_context(record: Record) -> Record:
+    """A record without its text, which may be a megabyte and is not needed any more."""
+    return replace(record, fields={name: value for name, value in record.fields.items() if name != "context"})
+
+
+def libraries(engine: str) -> str:
+    """The versions that make an engine's answers, for the protocol."""
+    names = {"transformers": ("transformers", "torch", "tokenizers"), "openai": ("openai",)}.get(engine, ())
+    return ", ".join([f"{name} {importlib.metadata.version(name)}" for name in names])
+
+
+def run(job: Job, output: str | Path, usage: str | Path) -> dict[str, int]:
+    """Answer every record of a cell and write its predictions, whole or not at all.
+
+    Answers that the journal holds are taken from there; if it holds all of them no model is loaded, and often no
+    tokenizer either. Whatever ends this early leaves in the journal all that was answered.
+
+    Returns the counts of records, of requests generated here, and of failed records.
+    Raises UserError for what a person can mend.
+    """
+    began = time.monotonic()
+    with Journal(job.journal) as journal:
+        if journal.dropped:
+            log.info("%s: %d torn or foreign lines of the journal were passed over", job.name, journal.dropped)
+        cell = Cell(job, journal)
+        total, known = cell.count_known()
+        log.info("%s: %d records, %d answered before", job.name, total, known)
+        progress = Progress(job.name, total, known)
+        versions = libraries(job.entry["engine"])
+        generated = 0
+        try:
+            for completion in cell.engine.generate(cell.requests()):
+                cell.keep(completion, versions)
+                progress.step(completion.prompt_tokens, completion.answer_tokens)
+                if completion.key in cell.failures:
+                    log.info("%s: a record failed: %s", job.name, cell.failures[completion.key])
+                else:
+                    generated += 1
+        finally:
+            cell.engine.close()
+        rows = list(cell.predictions())
+        write_jsonl(output, (row.to_row() for row in rows))
+        failed = sum(row.error is not None for row in rows)
+        answers = [journal.answers[r.key] for _, r in cell.rows if r.key in journal.answers]
+    write_json(
+        usage,
+        {
+            "cell": job.name,
+            "records": len(rows),
+            "failed": failed,
+            "generated_here": generated,
+            "prompt_tokens": sum(a.prompt_tokens or 0 for a in answers),
+            "answer_tokens": sum(a.answer_tokens or 0 for a in answers),
+            "generation_seconds": round(sum(a.seconds or 0 for a in answers), 1),
+            "job_seconds": round(time.monotonic() - began, 1),
+            "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "libraries": sorted({a.libraries for a in answers}),
+            "host": socket.gethostname(),
+            "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        },
+    )
+    log.info("%s: done, %d records, %d generated, %d failed", job.name, len(rows), generated, failed)
+    return {"records": len(rows), "generated": generated, "failed": failed}

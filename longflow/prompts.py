@@ -1,0 +1,149 @@
+"""From a record to what is sent: render the template, cut the middle out, wrap as a chat.
+
+The order is the references': the raw prompt is cut to the prompt limit before the chat wrapper is added, so that what
+is sent may be longer than the limit by the wrapper and by what tokenising the seam anew brings.
+"""
+
+from __future__ import annotations
+
+import os
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from longflow.engines import Prompt, Tokenizer
+from longflow.errors import UserError, nearest
+
+VICUNA_SYSTEM = (
+    "A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user's questions."
+)
+
+# LV-Eval utils.py (infinigence/LVEval @ 63e7ae93), build_chat: the wrappers of the models it was published with. They
+# are texts, tokenised with the tokenizer's own BOS added, which for Mistral makes two of them, as in the reference.
+REFERENCE_TEMPLATES = {
+    "chatglm2": "[Round 1]\n\n问：{prompt}\n\n答：",
+    "bluelm": "[|Human|]:{prompt}[|AI|]:",
+    "vicuna": VICUNA_SYSTEM + " USER: {prompt} ASSISTANT:",
+    "llama2": "[INST]{prompt}[/INST]\n\n",
+    "mistral": "<s>[INST] {prompt} [/INST]",
+    "internlm": "<|User|>:{prompt}<eoh>\n<|Bot|>:",
+}
+
+
+def _internlm_answer(text: str) -> str:
+    return text.split("<eoa>")[0]
+
+
+POST_PROCESSING: dict[str, Callable[[str], str]] = {"internlm": _internlm_answer}
+"""What the reference does to the answers of a model, by the name of its template."""
+
+
+def chat_rule_error(rule: str) -> str | None:
+    """What is wrong with a `chat` rule, or None: template, none, reference:NAME or a text with {prompt}."""
+    if rule in ("template", "none"):
+        return None
+    if rule.startswith("reference:"):
+        name = rule.removeprefix("reference:")
+        if name in REFERENCE_TEMPLATES:
+            return None
+        return f"no reference template {name!r}; {nearest(name, REFERENCE_TEMPLATES)}"
+    if "{prompt}" in rule:
+        return None
+    return "should be template, none, reference:NAME, or a text with {prompt} in it"
+
+
+def post_process(rule: str, text: str) -> str:
+    """The answer as the reference keeps it, for a model used with one of its templates."""
+    return POST_PROCESSING.get(rule.removeprefix("reference:"), str)(text) if rule.startswith("reference:") else text
+
+
+def template_error(template: str, fields: set[str]) -> str | None:
+    """What is wrong with a prompt template, or None: it has to name {context} and only fields a record has."""
+    try:
+        named = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+    except ValueError as error:
+        return f"not a template ({error}); write {{{{ and }}}} for literal braces"
+    unknown = sorted(named - fields)
+    if unknown:
+        return f"names {{{unknown[0]}}}, which no record has; fields are {', '.join(sorted(fields))}"
+    return None
+
+
+def render(template: str, fields: Mapping[str, Any]) -> tuple[str, int | None]:
+    """The prompt of a record, and where in it the context begins (None if the template does not name it).
+
+    Raises UserError naming a field that the record lacks.
+    """
+    parts: list[str] = []
+    start = None
+    try:
+        for literal, name, form, conversion in string.Formatter().parse(template):
+            parts.append(literal)
+            if name is None:
+                continue
+            if name == "context" and start is None:
+                start = sum(map(len, parts))
+            parts.append(format(str(fields[name]) if conversion else fields[name], form or ""))
+    except KeyError as error:
+        raise UserError(f"the prompt template names {{{error.args[0]}}}, which the record does not have") from error
+    return "".join(parts), start
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """A prompt after the cut. Counts are tokens before it; `kept_*` characters of the prompt, None if uncut."""
+
+    text: str
+    tokens: int
+    kept_head: int | None = None
+    kept_tail: int | None = None
+
+
+def truncate_middle(prompt: str, limit: int, tokenizer: Tokenizer) -> Truncation:
+    """Cut the middle out of a prompt of more than `limit` tokens, exactly as the references do.
+
+    The prompt is tokenised with special tokens (a BOS counts). If it is too long, the first and the last
+    int(limit / 2) ids are decoded separately, special tokens skipped, and joined without a separator; an odd limit
+    loses a token, and a character whose bytes the cut divides becomes U+FFFD.
+    Source: prediction.py of infinigence/LVEval @ 63e7ae93 and pred.py of THUDM/LongBench @ 2e00731f.
+    """
+    ids = tokenizer.encode(prompt, special_tokens=True)
+    if len(ids) <= limit:
+        return Truncation(prompt, len(ids))
+    half = limit // 2
+    if half == 0:
+        return Truncation("", len(ids), 0, 0)
+    head, tail = tokenizer.decode(ids[:half]), tokenizer.decode(ids[-half:])
+    kept_head = len(os.path.commonprefix([head, prompt]))
+    kept_tail = len(os.path.commonprefix([tail[::-1], prompt[::-1]]))
+    return Truncation(head + tail, len(ids), kept_head, kept_tail)
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """What is sent, and whether the tokenizer adds its special tokens to it."""
+
+    prompt: Prompt
+    special_tokens: bool
+
+
+def wrap(text: str, rule: str, tokenizer: Tokenizer | None, options: Mapping[str, Any], messages: bool) -> Wrapped:
+    """Wrap a prompt as a chat by a `chat` rule.
+
+    `template` is the tokenizer's own chat template, which writes the special tokens itself, so none is added again;
+    with `messages` (a server that wraps) the prompt goes out as one user message. Every other rule is plain text that
+    is tokenised with special tokens, as the references do.
+    """
+    if rule == "template":
+        if messages:
+            return Wrapped([{"role": "user", "content": text}], special_tokens=False)
+        if tokenizer is None:
+            raise UserError("chat: template needs a tokenizer, and this engine has none; choose none or a text")
+        return Wrapped(tokenizer.chat(text, dict(options)), special_tokens=False)
+    if rule == "none":
+        return Wrapped(text, special_tokens=True)
+    template = REFERENCE_TEMPLATES[rule.removeprefix("reference:")] if rule.startswith("reference:") else rule
+    # Not str.format: the template of a user may hold other braces, and the prompt surely does.
+    return Wrapped(template.replace("{prompt}", text), special_tokens=True)

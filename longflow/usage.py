@@ -1,0 +1,18 @@
+"""What the predictions of cells cost and were made with, read back from results/usage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from longflow.jsonio import read_json
+
+
+def libraries(folder: str | Path, cells: Iterable[str]) -> list[str]:
+    """The library versions that made the answers of these cells; more than one line where they were mixed."""
+    found: set[str] = set()
+    for cell in cells:
+        path = Path(folder) / f"{cell}.json"
+        if path.exists():
+            found.update(map(str, read_json(path).get("libraries", [])))
+    return sorted(found - {""})

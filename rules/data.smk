@@ -1,0 +1,56 @@
+# Sources -> records. Everything here runs where the workflow was started and is all that needs a network, but for the
+# models: compute nodes need none.
+
+
+rule fetch_lveval:
+    output:
+        f"{FILES.resources}/downloads/lveval/{{dataset}}.zip",
+    log:
+        f"{FILES.results}/logs/fetch_lveval/{{dataset}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/fetch_lveval/{{dataset}}.tsv"
+    retries: 2
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=120,
+    params:
+        spec=lambda wildcards: canonical(
+            {
+                "hub": benchmarks.load("lveval").table["hub"],
+                "revision": CONFIG.options["lveval"].revision or benchmarks.load("lveval").table["revision"],
+            }
+        ),
+    message:
+        "Fetching LV-Eval's {wildcards.dataset}.zip from the hub"
+    shell:
+        "python -m scripts.download --spec {params.spec:q} --file {wildcards.dataset}.zip"
+        " --output {output} > {log} 2>&1"
+
+
+rule prepare:
+    input:
+        record_sources,
+    output:
+        f"{FILES.resources}/records/{{benchmark}}/{{dataset}}/{{length}}.jsonl",
+    log:
+        f"{FILES.results}/logs/prepare/{{benchmark}}/{{dataset}}/{{length}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/prepare/{{benchmark}}/{{dataset}}/{{length}}.tsv"
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        spec=lambda wc: cells.records_spec(CONFIG, wc.benchmark, wc.dataset, wc.length),
+    message:
+        "Preparing the records of {wildcards.benchmark} {wildcards.dataset} at {wildcards.length}"
+    shell:
+        "python -m scripts.prepare --benchmark {wildcards.benchmark} --dataset {wildcards.dataset}"
+        " --length {wildcards.length} --spec {params.spec:q} --output {output} {input} > {log} 2>&1"

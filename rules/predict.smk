@@ -1,0 +1,46 @@
+# Records -> predictions. Snakemake decides that a job runs; the journal decides what of it is computed.
+
+API_MODELS = [name for name, model in CONFIG.models.items() if model.entry().get("api_calls")]
+
+
+rule predict:
+    input:
+        records=f"{FILES.resources}/records/{{benchmark}}/{{dataset}}/{{length}}.jsonl",
+        model=lambda wildcards: FILES.model(wildcards.model),
+    output:
+        f"{FILES.results}/predictions/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.jsonl",
+    log:
+        f"{FILES.results}/logs/predict/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/predict/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.tsv"
+    wildcard_constraints:
+        model=one_of([name for name in CONFIG.models if name not in API_MODELS]),
+    conda:
+        "../envs/inference.yaml"
+    threads: lambda wildcards: CONFIG.models[wildcards.model].job_threads
+    resources:
+        gpu=lambda wildcards: CONFIG.models[wildcards.model].gpu,
+        mem_mb=lambda wildcards, attempt: cells.memory_mb(CONFIG, cell_of(wildcards), attempt),
+        runtime=lambda wildcards, attempt: cells.runtime_minutes(CONFIG, cell_of(wildcards), attempt),
+    params:
+        spec=lambda wildcards: cells.predict_spec(CONFIG, cell_of(wildcards)),
+    message:
+        "{wildcards.model} answers {wildcards.benchmark} {wildcards.dataset} at {wildcards.length} (progress in {log})"
+    shell:
+        "python -m scripts.gpu_lease --n {resources.gpu} -- python -m scripts.predict"
+        " {wildcards.benchmark}/{wildcards.model}/{wildcards.setting}/{wildcards.dataset}/{wildcards.length}"
+        " --records {input.records} --model-file {input.model} --spec {params.spec:q} --threads {threads}"
+        " --output {output} > {log} 2>&1"
+
+
+# A client of a server needs no device and no compute node: it runs where the workflow was started.
+use rule predict as predict_api with:
+    wildcard_constraints:
+        model=one_of(API_MODELS),
+    localrule: True
+    threads: 1
+    resources:
+        gpu=0,
+        api_calls=lambda wildcards: CONFIG.models[wildcards.model].api_calls,
+        mem_mb=lambda wildcards, attempt: cells.memory_mb(CONFIG, cell_of(wildcards), attempt),
+        runtime=lambda wildcards, attempt: cells.runtime_minutes(CONFIG, cell_of(wildcards), attempt),

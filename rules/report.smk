@@ -1,0 +1,107 @@
+# Scores -> tables, leaderboard, plots.
+
+
+rule table:
+    input:
+        lambda wc: scores_of(benchmark=wc.benchmark, model=wc.model, setting=wc.setting),
+    output:
+        json=f"{FILES.results}/tables/{{benchmark}}/{{model}}/{{setting}}/result.json",
+        csv=report(
+            f"{FILES.results}/tables/{{benchmark}}/{{model}}/{{setting}}/result.csv",
+            caption="../report/result.rst",
+            category="Tables",
+            subcategory="{benchmark}",
+            labels={"table": "result", "model": "{model}", "setting": "{setting}"},
+        ),
+        protocol=f"{FILES.results}/tables/{{benchmark}}/{{model}}/{{setting}}/protocol.json",
+    log:
+        f"{FILES.results}/logs/table/{{benchmark}}/{{model}}/{{setting}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/table/{{benchmark}}/{{model}}/{{setting}}.tsv"
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        spec=lambda wc: cells.table_spec(CONFIG, wc.benchmark, wc.model, wc.setting),
+    message:
+        "Writing the tables of {wildcards.model} on {wildcards.benchmark}"
+    shell:
+        "python -m scripts.tables --spec {params.spec:q} --json {output.json} --csv {output.csv}"
+        " --protocol {output.protocol} {input} > {log} 2>&1"
+
+
+rule leaderboard:
+    input:
+        scores_of(),
+    output:
+        long=report(
+            FILES.leaderboard_long,
+            caption="../report/leaderboard_long.rst",
+            category="Tables",
+            labels={"table": "leaderboard, long form"},
+        ),
+        wide=report(
+            [FILES.leaderboard(benchmark) for benchmark in CONFIG.run.benchmarks],
+            caption="../report/leaderboard.rst",
+            category="Tables",
+            labels={"table": "leaderboard"},
+        ),
+    log:
+        f"{FILES.results}/logs/leaderboard.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/leaderboard.tsv"
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        spec=cells.leaderboard_spec(CONFIG),
+    message:
+        "Writing the leaderboard"
+    shell:
+        "python -m scripts.leaderboard --spec {params.spec:q} --output {output.long}"
+        " --wide {output.wide} --scores {input} > {log} 2>&1"
+
+
+rule plot:
+    input:
+        lambda wildcards: scores_of(benchmark=wildcards.benchmark),
+    output:
+        svg=report(
+            expand(
+                f"{FILES.results}/plots/{{{{benchmark}}}}/{{figure}}.svg",
+                figure=cells.FIGURES,
+            ),
+            caption="../report/plots.rst",
+            category="Plots",
+            subcategory="{benchmark}",
+        ),
+        png=expand(
+            f"{FILES.results}/plots/{{{{benchmark}}}}/{{figure}}.png",
+            figure=cells.FIGURES,
+        ),
+    log:
+        f"{FILES.results}/logs/plot/{{benchmark}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/plot/{{benchmark}}.tsv"
+    localrule: True
+    conda:
+        "../envs/plots.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=20,
+    params:
+        spec=lambda wildcards: cells.plots_spec(CONFIG, wildcards.benchmark),
+    message:
+        "Drawing the plots of {wildcards.benchmark}"
+    shell:
+        "python -m scripts.plots --benchmark {wildcards.benchmark} --spec {params.spec:q}"
+        " --output {output.svg[0]} {input} > {log} 2>&1"

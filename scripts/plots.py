@@ -1,0 +1,28 @@
+"""Draw the plots of one benchmark, as SVG and PNG."""
+
+import argparse
+from pathlib import Path
+
+from longflow.cli import end
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--benchmark", required=True)
+    parser.add_argument("--spec", required=True, help="the specification of the plots, kept beside the first of them")
+    parser.add_argument("--output", required=True, help="the first of them; the others go beside it")
+    parser.add_argument("scores", nargs="+", help="the scores of the benchmark's cells")
+    arguments = parser.parse_args()
+
+    from longflow.plots import plot_benchmark
+    from longflow.progress import set_up_logging
+    from longflow.specs import write_spec
+    from longflow.tables import read_summaries
+
+    set_up_logging()
+    plot_benchmark(read_summaries(arguments.scores), arguments.benchmark, Path(arguments.output).parent)
+    write_spec(arguments.output, arguments.spec)
+
+
+if __name__ == "__main__":
+    end(main)

@@ -1,0 +1,186 @@
+"""A small server on loopback that speaks OpenAI's protocol, answers by rule and misbehaves on request."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+# What a fault does: (status, headers, body), or a name that the handler knows.
+LENGTH_WORDS = "This model's maximum context length is 4096 tokens, however you requested 5004 tokens."
+FAULTS: dict[str, tuple[int, dict[str, str], Any]] = {
+    "429": (429, {"Retry-After": "0.4"}, {"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}}),
+    "429 long": (429, {"Retry-After": "90000"}, {"error": {"message": "Daily limit reached"}}),
+    "quota": (429, {}, {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}),
+    "500": (500, {}, {"error": {"message": "Internal error"}}),
+    "503": (503, {}, "upstream connect error"),
+    "400 length": (400, {}, {"error": {"message": LENGTH_WORDS, "code": "context_length_exceeded"}}),
+    "400": (400, {}, {"error": {"message": "Invalid value for 'seed'"}}),
+    "401": (401, {}, {"error": {"message": "Incorrect API key provided: {key}"}}),
+    "403 moderation": (403, {}, {"error": {"message": "Your input was flagged"}}),
+    "404 model": (404, {}, {"error": {"message": "The model `small` does not exist", "code": "model_not_found"}}),
+    "400 model": (400, {}, {"detail": "This server has 'big', not 'small'"}),
+    "no choices": (200, {}, {"id": "1", "object": "chat.completion", "created": 1, "model": "small", "choices": []}),
+    "error in 200": (200, {}, {"error": {"message": "Provider returned error"}}),
+}
+
+
+class FakeServer:
+    """Use as a context manager: `url` is its address with /v1.
+
+    Args:
+        faults: part of a prompt -> the faults of the requests that contain it, one after the other; afterwards they
+            are answered. Names of `FAULTS`, or "late" (answered after `hang` seconds), "hang" (closed without an
+            answer after `hang` seconds), "cut" (closed at once), "half" (closed in the midst of the body),
+            "not json", "null" (content null, cut at the limit), "filter" (finish_reason content_filter).
+        answer: text of the answer to a prompt.
+        delay: seconds that each answer takes.
+        key: if given, another API key gets 401.
+
+    What came in stands in `requests` (path, key, body, time), and `most_at_once` is the largest number in work at
+    the same time.
+    """
+
+    def __init__(
+        self,
+        faults: dict[str, list[str]] | None = None,
+        answer: Callable[[str], str] = lambda prompt: f"answer to {prompt}",
+        delay: float = 0.0,
+        hang: float = 5.0,
+        key: str | None = None,
+    ) -> None:
+        self.faults = {part: list(names) for part, names in (faults or {}).items()}
+        self.answer = answer
+        self.delay = delay
+        self.hang = hang
+        self.key = key
+        self.requests: list[dict[str, Any]] = []
+        self.most_at_once = 0
+        self.dead = False
+        self.released = threading.Event()
+        self._lock = threading.Lock()
+        self._at_once = 0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> FakeServer:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.released.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def die(self) -> None:
+        """Refuse connections from now on, and drop those that are open at their next request."""
+        self.dead = True
+        self._server.shutdown()
+        self._server.server_close()
+
+    def prompts(self) -> list[str]:
+        """The prompts that came in, in order."""
+        return [prompt_of(request["body"]) for request in self.requests]
+
+    def _next_fault(self, prompt: str) -> str | None:
+        for part, names in self.faults.items():
+            if part in prompt and names:
+                return names.pop(0)
+        return None
+
+    def _handler(server) -> type[BaseHTTPRequestHandler]:
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def do_POST(self) -> None:
+                if server.dead:
+                    self.close_connection = True
+                    return
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+                with server._lock:
+                    server._at_once += 1
+                    server.most_at_once = max(server.most_at_once, server._at_once)
+                    server.requests.append({"path": self.path, "key": key, "body": body, "time": time.monotonic()})
+                    fault = server._next_fault(prompt_of(body))
+                try:
+                    self._reply(body, key, fault)
+                finally:
+                    with server._lock:
+                        server._at_once -= 1
+
+            def _reply(self, body: dict[str, Any], key: str, fault: str | None) -> None:
+                time.sleep(server.delay)
+                if server.key is not None and key != server.key:
+                    fault = "401"
+                if fault == "late":
+                    server.released.wait(server.hang)
+                if fault == "hang":
+                    server.released.wait(server.hang)
+                    self.close_connection = True
+                elif fault == "cut":
+                    self.connection.close()
+                    self.close_connection = True
+                elif fault == "half":
+                    self._send(200, {"Content-Length": "1000"}, '{"id": "1", "choices": [')
+                    self.connection.close()
+                    self.close_connection = True
+                elif fault == "not json":
+                    self._send(200, {}, "{'choices': oh")
+                elif fault in FAULTS:
+                    status, headers, content = FAULTS[fault]
+                    text = content if isinstance(content, str) else json.dumps(content)
+                    self._send(status, headers, text.replace("{key}", key))
+                else:
+                    self._send(200, {}, json.dumps(self._good(body, fault)))
+
+            def _good(self, body: dict[str, Any], fault: str | None) -> dict[str, Any]:
+                limit = body.get("max_tokens") or body.get("max_completion_tokens")
+                words = server.answer(prompt_of(body)).split(" ")
+                text, cut = " ".join(words[:limit]), len(words) > limit
+                reason = "length" if cut or fault == "null" else "stop"
+                if fault == "filter":
+                    reason = "content_filter"
+                chat = self.path.endswith("/chat/completions")
+                choice: dict[str, Any] = {"index": 0, "finish_reason": reason, "logprobs": None}
+                if chat:
+                    choice["message"] = {"role": "assistant", "content": None if fault == "null" else text}
+                else:
+                    choice["text"] = text
+                prompt_tokens, answer_tokens = len(prompt_of(body).split(" ")), min(limit, len(words))
+                return {
+                    "id": "1",
+                    "object": "chat.completion" if chat else "text_completion",
+                    "created": 1,
+                    "model": body["model"],
+                    "choices": [choice],
+                    "usage": {
+                        "prompt_tokens": prompt_tokens,
+                        "completion_tokens": answer_tokens,
+                        "total_tokens": prompt_tokens + answer_tokens,
+                    },
+                }
+
+            def _send(self, status: int, headers: dict[str, str], text: str) -> None:
+                data = text.encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                for name, value in {"Content-Length": str(len(data)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+                self.wfile.flush()
+
+        return Handler
+
+
+def prompt_of(body: dict[str, Any]) -> str:
+    """The prompt in a request's body: the last message, or the text."""
+    return str(body["messages"][-1]["content"] if "messages" in body else body["prompt"])

@@ -1,0 +1,130 @@
+"""LV-Eval's own layouts: what its files look like on the way in, and its results on the way out."""
+
+import json
+import zipfile
+
+import pytest
+from conftest import TESTS
+
+from longflow import benchmarks
+from longflow.benchmarks.lveval import Options, prepare, prompt_limit, result_csv, result_json, sources
+from longflow.errors import UserError
+from longflow.jsonio import dump_line
+from longflow.score import score_cell
+
+TASK = benchmarks.load("lveval").task("loogle_CR_mixup")
+GOLDEN = json.loads((TESTS / "data/lveval_vectors.json").read_text(encoding="utf-8"))
+
+
+def row(index, **changes):
+    made = {
+        "input": f"question {index // 2}?", "context": f"一 context {index}", "answers": ["yes", "no"], "length": 3,
+        "dataset": "loogle_CR_mixup", "language": "en", "answer_keywords": "yes", "confusing_facts": ["not so"],
+    }  # fmt: skip
+    return {**made, **changes}
+
+
+def lines(count=TASK.n, **changes):
+    return "".join(dump_line(row(i, **changes)) for i in range(count))
+
+
+def read(path):
+    return list(prepare(TASK, "16k", Options(), [str(path)]))
+
+
+@pytest.mark.parametrize("layout", ["flat", "folders", "zip"])
+def test_either_local_layout_and_the_archive_give_the_same_records(tmp_path, layout):
+    name = "loogle_CR_mixup_16k.jsonl"
+    if layout == "flat":
+        (tmp_path / name).write_text(lines(), encoding="utf-8")
+    elif layout == "folders":
+        (tmp_path / "loogle_CR_mixup").mkdir()
+        (tmp_path / "loogle_CR_mixup" / name).write_text(lines(), encoding="utf-8")
+    else:
+        with zipfile.ZipFile(tmp_path / "loogle_CR_mixup.zip", "w") as archive:
+            archive.writestr(f"loogle_CR_mixup/{name}", lines())
+            archive.writestr("loogle_CR_mixup/loogle_CR_mixup_32k.jsonl", "")
+    found = sources(TASK, "16k", Options(source=str(tmp_path)), "resources")
+    records = list(prepare(TASK, "16k", Options(), found))
+    assert len(records) == 99
+    assert records[7].id == "loogle_CR_mixup_16k_0007"
+    assert records[6].question_id == records[7].question_id != records[8].question_id
+    assert records[7].fields == row(7)
+
+
+def test_hub_files_are_expected_where_they_are_downloaded():
+    assert sources(TASK, "16k", Options(), "R") == ["R/downloads/lveval/loogle_CR_mixup.zip"]
+
+
+def test_what_is_missing_says_where_it_was_looked_for(tmp_path):
+    with pytest.raises(UserError) as caught:
+        sources(TASK, "16k", Options(source=str(tmp_path)), "resources")
+    text = str(caught.value)
+    assert "no records of loogle_CR_mixup at 16k" in text
+    assert f"{tmp_path}/loogle_CR_mixup_16k.jsonl" in text
+    assert f"{tmp_path}/loogle_CR_mixup/loogle_CR_mixup_16k.jsonl" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (lines(98), "98 records, but loogle_CR_mixup has 99 at 16k; the file is not whole"),
+        (lines(100), "100 records, but loogle_CR_mixup has 99"),
+        ("", "0 records, but loogle_CR_mixup has 99"),
+        (lines(3) + '{"input": "torn', "line 4: not JSON"),
+        (lines(2) + "[1]\n", "line 3: a JSON object was expected, found list"),
+        (lines(2) + dump_line(row(2, context=None)), "record 3: 'context' should be a str, found NoneType"),
+        (lines(2) + dump_line(row(2, answers="x")), "record 3: 'answers' should be a list, found str"),
+        (lines(2) + dump_line(row(2, answers=[1])), "record 3: 'answers' should be a list of strings"),
+    ],
+)
+def test_a_bad_file_is_refused_with_file_and_record(tmp_path, content, words):
+    path = tmp_path / "loogle_CR_mixup_16k.jsonl"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        read(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_bad_archive_is_refused(tmp_path):
+    torn = tmp_path / "torn.zip"
+    torn.write_bytes(b"PK\x03\x04 torn")
+    with pytest.raises(UserError, match=r"torn\.zip: not a readable zip archive"):
+        read(torn)
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("readme.txt", "x")
+    with pytest.raises(UserError, match=r"holds no loogle_CR_mixup_16k\.jsonl; it has readme\.txt"):
+        read(other)
+
+
+def test_results_are_the_reference_s_byte_for_byte():
+    """Predictions of the reference's own evaluation run, scored and laid out here."""
+    golden = GOLDEN["end_to_end"] if "end_to_end" in GOLDEN else GOLDEN["lveval_end_to_end"]
+    scores = []
+    for name, rows in golden["files"].items():
+        dataset, length = name.removesuffix(".jsonl").rsplit("_", 1)
+        task = benchmarks.load("lveval").task(dataset)
+        spec = {
+            "benchmark": "lveval", "model": "m", "setting": "full", "dataset": dataset, "length": length,
+            "metric": task.metric, "language": task.language, "category": task.category, "n_expected": task.n,
+            "rouge_overflow": "reference", "first_answer_only": True, "code": "",
+        }  # fmt: skip
+        scores.append((dataset, length, score_cell(rows, spec)[1]["score"]))
+    assert result_json(scores) == golden["result_json"]
+    # The columns stand by length here, by first appearance there; all else is the same text.
+    ours, theirs = (table(text) for text in (result_csv(scores), golden["result_csv"]))
+    assert result_csv(scores).splitlines()[0] == "dataset_name,16k,32k,64k,128k,256k"
+    assert ours == theirs
+
+
+def table(text):
+    """A CSV as {row name: {column: text}}, rows in order."""
+    head, *body = (line.split(",") for line in text.rstrip("\n").split("\n"))
+    return [(first, dict(sorted(zip(head[1:], rest, strict=True)))) for first, *rest in body]
+
+
+def test_prompt_limit_of_a_small_window_is_never_more_than_the_window():
+    for window in range(512, 300_000, 511):
+        assert prompt_limit(window) < window

@@ -1,0 +1,276 @@
+"""Figures: what they show, that they can be read, and that the same scores give the same bytes."""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib import font_manager
+from matplotlib.axes import Axes
+from matplotlib.colors import same_color
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from longflow import benchmarks, cells, fonts, plots, style
+
+DATASETS = list(benchmarks.load("lveval").tasks)
+LENGTHS = list(benchmarks.load("lveval").lengths)
+
+
+def summary(dataset: str, length: str, score: float | None, model: str = "mine", truncated: int = 0) -> dict[str, Any]:
+    task = benchmarks.load("lveval").tasks.get(dataset, benchmarks.load("lveval").tasks["cmrc_mixup"])
+    return {
+        "benchmark": "lveval",
+        "model": model,
+        "setting": "full",
+        "dataset": dataset,
+        "length": length,
+        "metric": task.metric,
+        "language": task.language,
+        "category": task.category,
+        "score": score,
+        "score_expected": score,
+        "n": task.n,
+        "n_expected": task.n,
+        "counts": {"truncated": truncated},
+    }
+
+
+def draw(figure: str, summaries: list[dict[str, Any]]) -> Figure:
+    """A figure, laid out as it is when written."""
+    data = plots.gather(summaries, "lveval")
+    with style.look(data.texts()):
+        drawn: Figure = getattr(plots, figure)(data)
+        drawn.draw_without_rendering()
+    return drawn
+
+
+def markers(axes: Axes, colour: str) -> list[tuple[float, float, bool]]:
+    """Points of this colour as (x, y, hollow)."""
+    return sorted(
+        (float(x), float(y), bool(same_color(line.get_markerfacecolor(), "white")))
+        for line in axes.get_lines()
+        if line.get_linestyle() == "None" and same_color(line.get_markeredgecolor(), colour)
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    )
+
+
+def own_bars(axes: Axes) -> list[Rectangle]:
+    """The bars that are not published ones."""
+    grey = style.PUBLISHED_BAR["facecolor"]
+    return [bar for bar in axes.patches if isinstance(bar, Rectangle) and not same_color(bar.get_facecolor(), grey)]
+
+
+def words(figure: Figure) -> str:
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings() -> Iterator[None]:
+    """Layouts that do not fit, glyphs that are missing: a warning of matplotlib's is a fault."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def test_all_figures_are_written_twice_the_same(tmp_path: Path) -> None:
+    scores = [summary(d, n, 10.0 + i, m) for m in ("a", "b") for d in DATASETS[:3] for i, n in enumerate(LENGTHS[:3])]
+    first = plots.plot_benchmark(scores, "lveval", tmp_path / "one")
+    second = plots.plot_benchmark(scores, "lveval", tmp_path / "two")
+    assert [path.name for path in first] == [f"{name}.{kind}" for name in plots.FIGURES for kind in ("svg", "png")]
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == sorted(path.name for path in first)
+    for one, two in zip(first, second, strict=True):
+        assert one.read_bytes() == two.read_bytes()
+    for path in first[::2]:
+        text = path.read_text(encoding="utf-8")
+        assert "<dc:date>" not in text
+        assert "LV-Eval" in text
+    by_dataset = (tmp_path / "one" / "score_by_length_per_dataset.svg").read_text(encoding="utf-8")
+    assert all(dataset in by_dataset for dataset in DATASETS[:3])
+    assert DATASETS[4] not in by_dataset
+
+
+def test_the_workflow_expects_these_figures() -> None:
+    assert tuple(cells.FIGURES) == plots.FIGURES
+
+
+def test_a_person_s_own_matplotlib_settings_change_nothing(tmp_path: Path) -> None:
+    import matplotlib
+
+    scores = [summary(DATASETS[0], "16k", 10.0)]
+    first = plots.plot_benchmark(scores, "lveval", tmp_path / "one")
+    with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "yellow"}):
+        second = plots.plot_benchmark(scores, "lveval", tmp_path / "two")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_score_by_length_shows_means_and_hollow_markers_beyond_the_window() -> None:
+    half = benchmarks.load("lveval").tasks["cmrc_mixup"].n // 2
+    scores = [summary("cmrc_mixup", "16k", 40.0), summary("lic_mixup", "16k", 20.0)]
+    scores += [summary("cmrc_mixup", "32k", 30.0, truncated=half), summary("lic_mixup", "32k", 10.0)]
+    scores += [summary("cmrc_mixup", "64k", 8.0, truncated=200), summary("lic_mixup", "64k", 4.0, truncated=197)]
+    figure = draw("score_by_length", scores)
+    (axes,) = figure.axes
+    assert markers(axes, style.COLOURS[0]) == [(0, 30, False), (1, 20, False), (2, 6, True)]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["16k", "32k", "64k"]
+    assert axes.get_ylim()[0] == 0
+    assert "over 2 of 11 data sets" in words(figure)
+    # Yi-6B-200k: no level of these is beyond its window. cmrc and lic at 16k: 1.05 and 5.37.
+    grey = markers(axes, style.GREY)
+    assert (0.0, pytest.approx((1.05 + 5.37) / 2), False) in grey
+    # ChatGLM3-6B-32k at 64k is beyond: cmrc 20.71, lic 14.33.
+    assert (2.0, pytest.approx((20.71 + 14.33) / 2), True) in grey
+    assert "ChatGLM3-6B-32k" in words(figure)
+    assert "beyond the model's window" in words(figure)
+
+
+def test_missing_scores_are_gaps_and_zeros_are_drawn() -> None:
+    scores = [summary("cmrc_mixup", n, s) for n, s in zip(LENGTHS[:4], (5.0, None, 0.0, 3.0), strict=True)]
+    scores += [summary("lic_mixup", n, s) for n, s in zip(LENGTHS[:4], (5.0, None, 0.0, None), strict=True)]
+    figure = draw("score_by_length", scores)
+    (axes,) = figure.axes
+    assert [point[:2] for point in markers(axes, style.COLOURS[0])] == [(0, 5), (2, 0), (3, 3)]
+    line = next(
+        x for x in axes.get_lines() if x.get_linestyle() != "None" and same_color(x.get_color(), style.COLOURS[0])
+    )
+    assert math.isnan(line.get_ydata()[1])
+    assert "mean over fewer data sets" in words(figure)  # 128k has one of the two
+    bars = draw("bars_per_task_type", scores)
+    assert sorted(bar.get_height() for bar in own_bars(bars.axes[0])) == [0, 0, 3, 5, 5]
+    assert [t.get_text() for t in bars.axes[0].texts].count("0") == 2
+
+
+def test_bars_are_hatched_beyond_the_window() -> None:
+    scores = [summary("cmrc_mixup", "16k", 40.0), summary("cmrc_mixup", "32k", 20.0, truncated=101)]
+    (axes,) = draw("bars_per_task_type", scores).axes
+    assert [(bar.get_height(), bool(bar.get_hatch())) for bar in own_bars(axes)] == [(40, False), (20, True)]
+    shades = [sum(bar.get_facecolor()[:3]) for bar in own_bars(axes)]
+    assert shades[0] > shades[1]  # longer is darker
+    best = [b.get_height() for b in axes.patches if same_color(b.get_facecolor(), style.PUBLISHED_BAR["facecolor"])]
+    assert best == [51.21, 46.34]  # ChatGLM3-6B-32k on cmrc-mixup
+
+
+def test_one_level_is_bars_best_first() -> None:
+    scores = [summary("cmrc_mixup", "16k", 45.0, "second"), summary("cmrc_mixup", "16k", 99.0, "first", truncated=200)]
+    figure = draw("score_by_length", scores)
+    (axes,) = figure.axes
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    # Published at 16k on cmrc-mixup: ChatGLM3 51.21, BlueLM 45.89.
+    assert labels[:4] == ["first", "ChatGLM3-6B-32k", "BlueLM-7B-32k-Chat", "second"]
+    hatched = [labels[round(b.get_y() + b.get_height() / 2)] for b in axes.patches if b.get_hatch()]
+    assert hatched == ["first", "GPT-4-8k", "Qwen-7B-8k-Chat", "Llama2-7B-Chat-hf"]
+    dots = draw("score_by_length_per_dataset", scores).axes[0]
+    assert markers(dots, style.COLOURS[0]) == [(99, 0, True)]
+    assert markers(dots, style.COLOURS[1]) == [(45, 0, False)]
+
+
+def test_models_differ_in_black_and_white() -> None:
+    looks = [style.line_look(i) for i in range(10)]
+    assert len({look["marker"] for look in looks}) == 10
+    assert len({(style.line_look(i)["marker"], style.line_look(i)["color"]) for i in range(70)}) == 70
+
+
+def test_many_models_with_long_names_fit() -> None:
+    names = [f"{'long-model-name-' * 3}"[:38] + f"{i:02}" for i in range(10)]
+    scores = [summary(d, n, 5.0 + i, m) for i, m in enumerate(names) for d in DATASETS for n in LENGTHS]
+    for name in plots.FIGURES:
+        figure = draw(name, scores)
+        box = figure.get_tightbbox()
+        assert box.x0 >= -0.01
+        assert box.y0 >= -0.01
+        assert box.x1 <= figure.get_figwidth() + 0.01
+        assert box.y1 <= figure.get_figheight() + 0.01
+        assert all(model in words(figure) for model in names)
+
+
+@pytest.mark.parametrize("scores", [[], [summary("cmrc_mixup", "16k", None)]])
+def test_without_scores_every_figure_says_so(scores: list[dict[str, Any]], tmp_path: Path) -> None:
+    for name in plots.FIGURES:
+        assert plots.NO_SCORES in words(draw(name, scores))
+    assert all(path.stat().st_size > 0 for path in plots.plot_benchmark(scores, "lveval", tmp_path))
+
+
+def test_a_data_set_or_model_without_scores_says_so() -> None:
+    scores = [summary(d, n, s) for d, s in (("cmrc_mixup", 3.0), ("lic_mixup", None)) for n in LENGTHS[:2]]
+    scores += [summary("cmrc_mixup", n, None, "nothing") for n in LENGTHS[:2]]
+    panels = draw("score_by_length_per_dataset", scores).axes
+    assert [any(t.get_text() == plots.NO_SCORES for t in axes.texts) for axes in panels] == [False, True]
+    panels = draw("bars_per_task_type", scores).axes
+    assert [any(t.get_text() == plots.NO_SCORES for t in axes.texts) for axes in panels] == [False, True]
+
+
+# Fonts
+
+
+def test_no_font_is_looked_for_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts, "system_family", lambda _: pytest.fail("looked for a font"))
+    assert fonts.families(["cmrc_mixup", "café · 16k"]) == ["DejaVu Sans"]
+
+
+def test_chinese_names_are_drawn_with_real_glyphs(tmp_path: Path) -> None:
+    name = "我的模型（长文本）"
+    families = fonts.families([name, "abc"])
+    if len(families) == 1:
+        pytest.skip("no font with Chinese characters is installed")
+    path = font_manager.findfont(font_manager.FontProperties(family=[families[1]]))
+    charmap = font_manager.get_font(path).get_charmap()
+    assert all(ord(char) in charmap for char in name)
+    # The fixture turns matplotlib's "Glyph missing" into an error.
+    scores = [summary("cmrc_mixup", n, 10.0, model=name) for n in LENGTHS[:2]]
+    plots.plot_benchmark(scores, "lveval", tmp_path)
+    assert name in (tmp_path / "score_by_length.svg").read_text(encoding="utf-8")
+
+
+def test_the_packages_font_is_drawn_at_regular_weight() -> None:
+    pytest.importorskip("manimgx_fonts_cjk")
+    from fontTools.pens.areaPen import AreaPen
+    from fontTools.ttLib import TTFont
+
+    family = fonts.package_family("中文")
+    path = font_manager.findfont(font_manager.FontProperties(family=[family]))
+    with TTFont(path) as font:
+        assert set(font.getBestCmap()) >= {ord("中"), ord("文")}
+        assert "fvar" not in font  # no longer variable
+        glyphs = font.getGlyphSet()
+        pen = AreaPen(glyphs)
+        glyphs[font.getBestCmap()[ord("中")]].draw(pen)
+        ink = abs(pen.value) / font["head"].unitsPerEm ** 2
+    assert ink > 0.12  # the default instance, Thin, has less than 0.05
+
+
+def test_a_system_font_comes_before_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A font under a known name, as a system would have it, made from the package's."""
+    family = fonts.package_family("中文")
+    if family is None:
+        pytest.skip("manimgx-fonts-cjk is not installed")
+    from fontTools.ttLib import TTFont
+
+    path = font_manager.findfont(font_manager.FontProperties(family=[family]))
+    with TTFont(path) as font:
+        for name_id in (1, 4, 6):
+            font["name"].setName("SimHei", name_id, 3, 1, 0x409)
+        font.save(tmp_path / "simhei.otf")
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", list(font_manager.fontManager.ttflist))
+    font_manager.fontManager.addfont(str(tmp_path / "simhei.otf"))
+    assert fonts.families(["中文"])[1] == "SimHei"
+    assert fonts.families(["中文字"])[1] != "SimHei"  # it lacks the third character
+
+
+def test_without_a_font_one_line_says_so_and_plots_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fonts, "SYSTEM_FAMILIES", ())
+    monkeypatch.setattr(fonts, "PACKAGE", "no_such_package")
+    fonts.package_family.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        files = plots.plot_benchmark([summary("cmrc_mixup", "16k", 10.0, model="模型")], "lveval", tmp_path)
+    fonts.package_family.cache_clear()
+    assert len(files) == 2 * len(plots.FIGURES)
+    assert len(caplog.records) == 1
+    assert "manimgx-fonts-cjk" in caplog.text

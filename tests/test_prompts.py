@@ -1,0 +1,154 @@
+"""Rendering, middle truncation and chat wrappers."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from standin import Words
+
+from longflow import benchmarks
+from longflow.config import PROMPT_FIELDS
+from longflow.errors import UserError
+from longflow.prompts import (
+    REFERENCE_TEMPLATES,
+    post_process,
+    render,
+    template_error,
+    truncate_middle,
+    wrap,
+)
+
+
+@pytest.mark.parametrize("dataset", benchmarks.load("lveval").tasks)
+def test_rendering_is_str_format(dataset):
+    template = benchmarks.load("lveval").task(dataset).prompt
+    fields = {"context": "Body with {braces} and 中文", "input": "Why {context}?", "answers": ["x"], "length": 3}
+    text, start = render(template, fields)
+    assert text == template.format(**fields)
+    assert text[start : start + len(fields["context"])] == fields["context"]
+
+
+def test_rendering_names_a_missing_field():
+    with pytest.raises(UserError, match=r"names \{input\}"):
+        render("{context}{input}", {"context": "x"})
+
+
+def test_lveval_prompts_are_the_reference_s(shared):
+    import json
+
+    reference = json.loads((shared / "reference/lveval_tasks.json").read_text(encoding="utf-8"))
+    table = benchmarks.load("lveval")
+    assert list(table.tasks) == reference["_meta"]["dataset_order"]
+    assert list(table.lengths) == reference["_meta"]["length_order"]
+    for name, expected in reference["tasks"].items():
+        task = table.task(name)
+        assert task.prompt == expected["prompt"]
+        assert task.max_new_tokens == expected["max_new_tokens"]
+        assert task.metric == expected["metric"]
+        assert task.n == expected["n_samples_per_length"]
+        assert (task.language, task.category) == (expected["language"], expected["category"])
+        assert template_error(task.prompt, PROMPT_FIELDS) is None
+
+
+class Bytes:
+    """A tokenizer of bytes with a BOS (256) and an EOS (257), so that a cut can divide a Chinese character."""
+
+    def encode(self, text, special_tokens):
+        return [256] * special_tokens + list(text.encode("utf-8"))
+
+    def decode(self, ids):
+        return bytes(i for i in ids if i < 256).decode("utf-8", errors="replace")
+
+    def chat(self, prompt, options):
+        return f"<s>{prompt}</s>"
+
+
+def reference_truncation(prompt, limit, tokenizer):
+    """The rule in FACTS words: cut before the wrapper, halves decoded apart, special tokens skipped, no separator."""
+    ids = tokenizer.encode(prompt, True)
+    if len(ids) > limit:
+        half = int(limit / 2)
+        return tokenizer.decode(ids[:half]) + tokenizer.decode(ids[len(ids) - half :])
+    return prompt
+
+
+@given(st.text(alphabet="ab 中文。\n", max_size=60), st.integers(2, 80))
+def test_truncation_equals_the_rule(prompt, limit):
+    tokenizer = Bytes()
+    cut = truncate_middle(prompt, limit, tokenizer)
+    assert cut.text == reference_truncation(prompt, limit, tokenizer)
+    assert cut.tokens == 1 + len(prompt.encode())
+    if cut.kept_head is None:
+        assert cut.text == prompt
+    else:
+        assert cut.tokens > limit
+        assert prompt.startswith(cut.text[: cut.kept_head])
+        assert prompt.endswith(cut.text[len(cut.text) - cut.kept_tail :])
+
+
+def test_truncation_of_an_odd_limit_loses_a_token_and_a_cut_character_is_broken():
+    cut = truncate_middle("abcdef" * 10, 11, Bytes())
+    assert cut.text == "abcd" + "bcdef"  # 5 ids at the head, BOS among them, and 5 at the tail
+    assert (cut.kept_head, cut.kept_tail) == (4, 5)
+    broken = truncate_middle("中" * 20, 10, Bytes())
+    assert broken.text == "中\ufffd" + "\ufffd\ufffd中"
+    assert (broken.kept_head, broken.kept_tail) == (1, 1)
+
+
+def test_an_uncut_prompt_is_sent_as_it_is():
+    prompt = "word " * 50
+    assert truncate_middle(prompt, 51 + 1, Words()).text == prompt
+
+
+def test_wrappers_of_the_reference():
+    expected = {
+        "chatglm2": "[Round 1]\n\n问：P\n\n答：",
+        "bluelm": "[|Human|]:P[|AI|]:",
+        "vicuna": "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
+        "detailed, and polite answers to the user's questions. USER: P ASSISTANT:",
+        "llama2": "[INST]P[/INST]\n\n",
+        "mistral": "<s>[INST] P [/INST]",
+        "internlm": "<|User|>:P<eoh>\n<|Bot|>:",
+    }
+    assert set(expected) == set(REFERENCE_TEMPLATES)
+    for name, text in expected.items():
+        wrapped = wrap("P", f"reference:{name}", Bytes(), {}, messages=False)
+        assert (wrapped.prompt, wrapped.special_tokens) == (text, True)
+
+
+def test_mistral_has_two_bos_as_in_the_reference_and_template_never_has(tmp_path):
+    from helpers_models import CHATML, make_tokenizer
+
+    from longflow.engines.tokenizers import load_tokenizer
+
+    folder = tmp_path / "tokenizer"
+    make_tokenizer(bos=True, chat_template="{{ bos_token }}" + CHATML).save_pretrained(folder)
+    tokenizer = load_tokenizer(str(folder))
+    bos = tokenizer.encode("", True)
+    assert len(bos) == 1
+    mistral = wrap("hello", "reference:mistral", tokenizer, {}, messages=False)
+    assert tokenizer.encode(mistral.prompt, mistral.special_tokens)[:2] == bos * 2
+    template = wrap("hello", "template", tokenizer, {}, messages=False)
+    assert tokenizer.encode(template.prompt, template.special_tokens).count(bos[0]) == 1
+
+
+def test_own_wrapper_keeps_braces_and_a_server_gets_messages():
+    own = wrap("a {b} {prompt}", "<{x}>{prompt}</{x}>", None, {}, messages=False)
+    assert own.prompt == "<{x}>a {b} {prompt}</{x}>"
+    sent = wrap("text", "template", None, {}, messages=True)
+    assert sent.prompt == [{"role": "user", "content": "text"}]
+    with pytest.raises(UserError, match="needs a tokenizer"):
+        wrap("text", "template", None, {}, messages=False)
+
+
+def test_internlm_answers_end_at_the_first_eoa():
+    assert post_process("reference:internlm", "yes<eoa>\n<eoa>x") == "yes"
+    assert post_process("reference:llama2", "yes<eoa>") == "yes<eoa>"
+    assert post_process("template", "yes<eoa>") == "yes<eoa>"
+
+
+def test_the_stand_in_s_tokenizer_is_lossless():
+    words = Words()
+    text = "".join(random.Random(1).choices("ab  \n中文.", k=300))
+    assert words.decode(words.encode(text, True)) == text
