@@ -307,7 +307,10 @@ def stage_files(config: Config) -> Iterator[tuple[str, str]]:
                 yield files.records(benchmark, dataset, length), records_spec(config, benchmark, dataset, length)
         for model in config.run.models:
             for setting in SETTINGS:
-                yield files.table(benchmark, model, setting, "result.json"), table_spec(config, benchmark, model, setting)
+                yield (
+                    files.table(benchmark, model, setting, "result.json"),
+                    table_spec(config, benchmark, model, setting),
+                )
         yield files.plots(benchmark)[0], plots_spec(config, benchmark)
     yield files.leaderboard_long, leaderboard_spec(config)
     for cell in cells(config):

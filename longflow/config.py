@@ -115,7 +115,9 @@ class TransformersModel(ModelOptions):
         "sdpa", description="Attention implementation; never chosen by what happens to be installed."
     )
     trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
-    config_overrides: dict[str, Any] = Field({}, description="Changes to the model's config.json, such as rope scaling.")
+    config_overrides: dict[str, Any] = Field(
+        {}, description="Changes to the model's config.json, such as rope scaling."
+    )
 
     spec_fields: ClassVar[tuple[str, ...]] = (
         *ModelOptions.spec_fields,
@@ -380,7 +382,9 @@ def _check_benchmark(benchmark: Benchmark, options: BenchmarkOptions) -> None:
 def _model(name: str, entry: Any) -> ModelOptions:
     key = f"models.{name}"
     if not SLUG.fullmatch(name):
-        raise UserError(f"models: {name!r} is no name for a model; use letters, digits, '.', '_' and '-' (it is a folder)")
+        raise UserError(
+            f"models: {name!r} is no name for a model; use letters, digits, '.', '_' and '-' (it is a folder)"
+        )
     if not isinstance(entry, Mapping):
         raise UserError(f"{key}: keys such as engine: and path: were expected, found {entry!r}")
     if not isinstance(entry.get("engine"), str):

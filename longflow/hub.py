@@ -33,7 +33,7 @@ def fetch(repository: str, revision: str, file: str, output: str | Path) -> None
             reason = str(error).strip().splitlines()
             raise UserError(
                 f"{file} of the hub data set {repository} at {revision} could not be fetched "
-                f"({reason[0] if reason else type(error).__name__}); without network, set source: to a folder that has it"
+                f"({reason[0] if reason else type(error).__name__}); without network, name a folder in source:"
             ) from error
         os.replace(got, target)
     log.info("fetched %s, %d MB", target, target.stat().st_size // 2**20)

@@ -185,5 +185,3 @@ def _parse(raw: bytes, path: Path) -> Answer | Rendering | None:
     line = made(**value)
     assert isinstance(line, Answer | Rendering)
     return line
-
-

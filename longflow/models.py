@@ -85,6 +85,29 @@ def resolve(entry: dict[str, Any], folder: str | Path) -> dict[str, Any]:
     raise UserError(f"engine {engine!r} has no model of its own to resolve")
 
 
+def save(found: dict[str, Any], path: str | Path) -> None:
+    """Write what `resolve` found as a model.json. A converted model beside it is named relative to it.
+
+    So the folder of resources can be moved with what it holds.
+    """
+    target = Path(path)
+    location = found["location"]
+    if location is not None and Path(location).is_relative_to(target.parent.resolve()):
+        location = str(Path(location).relative_to(target.parent.resolve()))
+    write_json(target, {**found, "location": location})
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """Read a model.json that `save` wrote. Raises UserError if the model is not where it was any more."""
+    found: dict[str, Any] = read_json(path)
+    if found["location"] is not None:
+        location = Path(path).parent.resolve() / found["location"]
+        if not location.is_dir():
+            raise UserError(f"{path}: the model is not in {location} any more; delete {path} to have it looked for anew")
+        found["location"] = str(location)
+    return found
+
+
 def _resolve_transformers(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
     path = os.path.expanduser(str(entry["path"]))
     revision = entry.get("revision")

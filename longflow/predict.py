@@ -18,8 +18,8 @@ from typing import Any
 
 from longflow.engines import Completion, Engine, Generation, Prompt, Request, Tokenizer, load_engine
 from longflow.errors import UserError
-from longflow.jsonio import digest, write_json, write_jsonl
 from longflow.journal import Answer, Journal, Rendering
+from longflow.jsonio import digest, write_json, write_jsonl
 from longflow.progress import Progress
 from longflow.prompts import post_process, render, truncate_middle, wrap
 from longflow.records import Prediction, Record, read_records
@@ -162,9 +162,7 @@ class Cell:
         model = self.spec["model"]
         wrapped = wrap(text, model["chat"], tokenizer, model["chat_options"], self.messages)
         generation = self.generation(record)
-        key = request_key(
-            wrapped.prompt, wrapped.special_tokens, generation, self.model_key, self.spec["version"]
-        )
+        key = request_key(wrapped.prompt, wrapped.special_tokens, generation, self.model_key, self.spec["version"])
         rendering = Rendering(self.rendering_id(record), key, tokens, kept_head, kept_tail, start)
         return rendering, Request(key, wrapped.prompt, wrapped.special_tokens, generation, record.id)
 

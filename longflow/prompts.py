@@ -6,9 +6,8 @@ is sent may be longer than the limit by the wrapper and by what tokenising the s
 
 from __future__ import annotations
 
-import os
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,9 +115,17 @@ def truncate_middle(prompt: str, limit: int, tokenizer: Tokenizer) -> Truncation
     if half == 0:
         return Truncation("", len(ids), 0, 0)
     head, tail = tokenizer.decode(ids[:half]), tokenizer.decode(ids[-half:])
-    kept_head = len(os.path.commonprefix([head, prompt]))
-    kept_tail = len(os.path.commonprefix([tail[::-1], prompt[::-1]]))
-    return Truncation(head + tail, len(ids), kept_head, kept_tail)
+    return Truncation(head + tail, len(ids), _common(head, prompt), _common(reversed(tail), reversed(prompt)))
+
+
+def _common(a: Iterable[str], b: Iterable[str]) -> int:
+    """How many characters two texts have in common at their beginning."""
+    count = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        count += 1
+    return count
 
 
 @dataclass(frozen=True)

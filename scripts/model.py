@@ -16,14 +16,13 @@ def main() -> None:
     from pathlib import Path
 
     from longflow import models
-    from longflow.jsonio import write_json
     from longflow.progress import set_up_logging
     from longflow.specs import write_spec
 
     set_up_logging()
     config = configuration(arguments)
     output = Path(arguments.output)
-    write_json(output, models.resolve(config.models[arguments.model].entry(), output.parent))
+    models.save(models.resolve(config.models[arguments.model].entry(), output.parent), output)
     write_spec(output, arguments.spec)
 
 

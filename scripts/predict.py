@@ -16,9 +16,8 @@ def main() -> None:
     add_configuration(parser)
     arguments = parser.parse_args()
 
-    from longflow import predict
+    from longflow import models, predict
     from longflow.cells import Cell, Files
-    from longflow.jsonio import read_json
     from longflow.progress import set_up_logging
     from longflow.specs import read_spec, write_spec
 
@@ -29,7 +28,7 @@ def main() -> None:
     job = predict.Job(
         name=cell.name,
         records=arguments.records,
-        model=read_json(arguments.model_file),
+        model=models.load(arguments.model_file),
         entry={**model.entry(), "threads": arguments.threads or model.job_threads},
         spec=read_spec(arguments.spec),
         journal=files.journal_of(cell),

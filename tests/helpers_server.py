@@ -13,6 +13,7 @@ from typing import Any
 LENGTH_WORDS = "This model's maximum context length is 4096 tokens, however you requested 5004 tokens."
 FAULTS: dict[str, tuple[int, dict[str, str], Any]] = {
     "429": (429, {"Retry-After": "0.4"}, {"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}}),
+    "429 half a minute": (429, {"Retry-After": "30"}, {"error": {"message": "Rate limit reached"}}),
     "429 long": (429, {"Retry-After": "90000"}, {"error": {"message": "Daily limit reached"}}),
     "quota": (429, {}, {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}),
     "500": (500, {}, {"error": {"message": "Internal error"}}),

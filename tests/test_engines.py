@@ -177,6 +177,8 @@ def test_what_exceeds_the_window_fails_with_the_numbers_and_the_rest_goes_on(tmp
     assert found[0].prompt_tokens == too_long
     for number in (too_long, 100 - length, 100):
         assert re.search(rf"\b{number}\b", found[0].error or "")
+    (told,) = run(make_entry(folder, window=50), make_requests([fits], Generation(4)))
+    assert "window of 50 tokens" in (told.error or "")
 
 
 def test_overrides_reach_the_model_and_its_window(tmp_path: Path) -> None:

@@ -64,7 +64,15 @@ def test_no_device_is_used_by_two_jobs(folder):
     lines = (folder / "log").read_text().splitlines()
     assert len(lines) == 14
     assert overlaps(folder / "log") == []
-    assert sorted(len(line.split()[1].split(",")) for line in lines if line.startswith("start")) == [1, 1, 1, 1, 2, 2, 3]
+    assert sorted(len(line.split()[1].split(",")) for line in lines if line.startswith("start")) == [
+        1,
+        1,
+        1,
+        1,
+        2,
+        2,
+        3,
+    ]
 
 
 def test_a_killed_job_gives_its_device_back(folder):

@@ -111,7 +111,10 @@ def test_files_of_several_writers_merge_in_any_order(tmp_path_factory, items, wr
     assert Journal(other).answers == {item.key: item for item in items}
 
 
-VALID = {"v": FORMAT, "kind": "rendering", "id": "i", "key": "k", "tokens": 1, "kept_head": None, "kept_tail": None, "context_start": 0}  # fmt: skip
+VALID = {
+    "v": FORMAT, "kind": "rendering", "id": "i", "key": "k", "tokens": 1, "kept_head": None, "kept_tail": None,
+    "context_start": 0,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -155,11 +158,15 @@ def test_a_full_disk_keeps_what_was_kept(tmp_path):
         pytest.skip("no tmpfs can be mounted here")
     try:
         kept = []
-        with Journal(disk / "cell") as journal, pytest.raises(UserError, match=r"cannot be written \(No space left"):
+
+        def fill(journal):
             for number in range(1000):
                 item = Answer(str(number), "x" * 900, "stop", 1, 1, 0.1, "")
                 journal.add(item)
                 kept.append(item)
+
+        with Journal(disk / "cell") as journal, pytest.raises(UserError, match=r"cannot be written \(No space left"):
+            fill(journal)
         assert len(kept) > 10
         read = Journal(disk / "cell")
         assert all(read.answers[item.key] == item for item in kept)

@@ -221,6 +221,14 @@ def test_a_run_that_ends_still_gives_what_was_under_way() -> None:
     assert "401" in str(error)
 
 
+def test_a_run_that_ends_does_not_wait_for_retries() -> None:
+    start = time.monotonic()
+    faults = {"busy": ["429 half a minute"], "fatal": ["401"]}
+    with FakeServer(faults, delay=0.1) as server, pytest.raises(UserError, match="401"):
+        run(server.url, ["busy", "x", "fatal"], api_calls=2)
+    assert time.monotonic() - start < 10
+
+
 def test_a_server_that_is_not_there_ends_the_run() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

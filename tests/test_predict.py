@@ -209,7 +209,7 @@ def test_an_engine_that_gives_up_in_silence(bench, monkeypatch):
 
     monkeypatch.setattr(standin.StandIn, "generate", lambda self, requests: iter(()))
     rows, _ = bench.run()
-    assert rows == []or all(row["error"] == "the engine gave no answer" for row in rows)
+    assert rows == [] or all(row["error"] == "the engine gave no answer" for row in rows)
 
 
 def test_text_a_model_should_not_say_survives(bench):
@@ -307,9 +307,7 @@ def test_kill_9_with_the_real_model_loses_at_most_what_is_in_flight(tmp_path, sm
         return start(folder, None, 0, PROGRAM)
 
     def kept(folder):
-        return sum(
-            line.count(b'"completion"') for path in folder.glob("journal/*.jsonl") for line in path.open("rb")
-        )
+        return sum(line.count(b'"completion"') for path in folder.glob("journal/*.jsonl") for line in path.open("rb"))
 
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert begin(whole).wait() == 0

@@ -105,8 +105,8 @@ def test_wrappers_of_the_reference():
     expected = {
         "chatglm2": "[Round 1]\n\n问：P\n\n答：",
         "bluelm": "[|Human|]:P[|AI|]:",
-        "vicuna": "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
-        "detailed, and polite answers to the user's questions. USER: P ASSISTANT:",
+        "vicuna": "A chat between a curious user and an artificial intelligence assistant. "
+        "The assistant gives helpful, detailed, and polite answers to the user's questions. USER: P ASSISTANT:",
         "llama2": "[INST]P[/INST]\n\n",
         "mistral": "<s>[INST] P [/INST]",
         "internlm": "<|User|>:P<eoh>\n<|Bot|>:",

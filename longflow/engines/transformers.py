@@ -35,7 +35,7 @@ class TransformersEngine:
     """A causal language model of the transformers library, on the CPU or on one or several GPUs.
 
     Args:
-        entry: the model's entry; the keys read are path, tokenizer, dtype, attention, gpu, threads,
+        entry: the model's entry; the keys read are path, tokenizer, dtype, attention, gpu, threads, window,
             trust_remote_code, config_overrides and chat_date (docs/engines.md describes them).
         location: the folder with the model's files. Nothing is fetched from anywhere.
 
@@ -197,7 +197,6 @@ class TransformersEngine:
         for name in _SAMPLING:
             if hasattr(own, name):
                 setattr(own, name, None)
-        own.do_sample = False
         own.max_length = None  # max_new_tokens of the request decides
         self._model = model.eval()
 
@@ -222,7 +221,7 @@ class TransformersEngine:
             kind = ", ".join(raw.get("architectures") or []) or raw.get("model_type")
             raise self._unloadable(f"it is no causal language model but {kind}")
         merged = merged_config(raw, overrides)
-        self._window = window_of(merged)
+        self._window = self._entry.get("window") or window_of(merged)
         if not overrides:
             return config
         for key in overrides:
