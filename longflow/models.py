@@ -103,7 +103,9 @@ def load(path: str | Path) -> dict[str, Any]:
     if found["location"] is not None:
         location = Path(path).parent.resolve() / found["location"]
         if not location.is_dir():
-            raise UserError(f"{path}: the model is not in {location} any more; delete {path} to have it looked for anew")
+            raise UserError(
+                f"{path}: the model is not in {location} any more; delete {path} to have it looked for anew"
+            )
         found["location"] = str(location)
     return found
 

@@ -42,14 +42,18 @@ rule leaderboard:
             FILES.leaderboard_long,
             caption="../report/leaderboard_long.rst",
             category="Tables",
-            labels={"table": "leaderboard, long form"},
+            labels={"table": "leaderboard, long form", "model": "all", "setting": "all"},
         ),
-        wide=report(
-            [FILES.leaderboard(benchmark) for benchmark in CONFIG.run.benchmarks],
-            caption="../report/leaderboard.rst",
-            category="Tables",
-            labels={"table": "leaderboard"},
-        ),
+        wide=[
+            report(
+                FILES.leaderboard(benchmark),
+                caption="../report/leaderboard.rst",
+                category="Tables",
+                subcategory=benchmark,
+                labels={"table": "leaderboard", "model": "all", "setting": "all"},
+            )
+            for benchmark in CONFIG.run.benchmarks
+        ],
     log:
         f"{FILES.results}/logs/leaderboard.log",
     benchmark:
@@ -74,15 +78,16 @@ rule plot:
     input:
         lambda wildcards: scores_of(benchmark=wildcards.benchmark),
     output:
-        svg=report(
-            expand(
-                f"{FILES.results}/plots/{{{{benchmark}}}}/{{figure}}.svg",
-                figure=cells.FIGURES,
-            ),
-            caption="../report/plots.rst",
-            category="Plots",
-            subcategory="{benchmark}",
-        ),
+        svg=[
+            report(
+                f"{FILES.results}/plots/{{benchmark}}/{figure}.svg",
+                caption="../report/plots.rst",
+                category="Plots",
+                subcategory="{benchmark}",
+                labels={"figure": figure.replace("_", " ")},
+            )
+            for figure in cells.FIGURES
+        ],
         png=expand(
             f"{FILES.results}/plots/{{{{benchmark}}}}/{{figure}}.png",
             figure=cells.FIGURES,

@@ -1,12 +1,19 @@
-"""A small server on loopback that speaks OpenAI's protocol, answers by rule and misbehaves on request."""
+"""Servers on loopback that speak OpenAI's protocol: one that misbehaves on request, and a real `transformers serve`."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 # What a fault does: (status, headers, body), or a name that the handler knows.
@@ -185,3 +192,34 @@ class FakeServer:
 def prompt_of(body: dict[str, Any]) -> str:
     """The prompt in a request's body: the last message, or the text."""
     return str(body["messages"][-1]["content"] if "messages" in body else body["prompt"])
+
+
+@contextlib.contextmanager
+def transformers_serve(folder: Path, scratch: Path) -> Iterator[str]:
+    """A real `transformers serve` of a model's folder on loopback, in float32 on the CPU; the address for a client."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = shutil.which("transformers", path=str(Path(sys.executable).parent)) or "transformers"
+    command = [program, "serve", str(folder), "--device", "cpu", "--dtype", "float32", "--host", "127.0.0.1"]
+    with open(scratch / "server.log", "w", encoding="utf-8") as log:
+        server = subprocess.Popen([*command, "--port", str(port)], stdout=log, stderr=log)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/health", server, scratch / "server.log")
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a server answers, at most three minutes."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(360):
+        assert server.poll() is None, log.read_text(encoding="utf-8")
+        try:
+            with opener.open(url, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.5)
+    raise AssertionError(log.read_text(encoding="utf-8"))

@@ -8,11 +8,8 @@ import logging
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from helpers_models import make_entry, make_model
+from helpers_server import transformers_serve
 
 from longflow.engines import Completion, Generation, Request, load_engine
 from longflow.engines.tokenizers import HuggingFaceTokenizer
@@ -447,23 +445,13 @@ def test_real_model_equals_the_reference_loop(smollm2: Path) -> None:
 @pytest.mark.slow
 def test_a_real_server_gives_the_text_of_the_local_engine(smollm2: Path, tmp_path: Path) -> None:
     """`transformers serve` on loopback, through the openai engine, chat and completions."""
-    pytest.importorskip("uvicorn")
-    pytest.importorskip("fastapi")
     tokenizer = HuggingFaceTokenizer.load(str(smollm2))
     prompts = [tokenizer.chat(prompt, {}) for prompt in REAL_PROMPTS]
     local = run(make_entry(smollm2), make_requests(prompts, Generation(24), special_tokens=False))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = shutil.which("transformers", path=str(Path(sys.executable).parent)) or "transformers"
-    command = [program, "serve", str(smollm2), "--device", "cpu", "--dtype", "float32", "--host", "127.0.0.1"]
-    with open(tmp_path / "server.log", "w", encoding="utf-8") as log:
-        server = subprocess.Popen([*command, "--port", str(port)], stdout=log, stderr=log)
-    try:
-        wait_for(f"http://127.0.0.1:{port}/health", server, tmp_path / "server.log")
+    with transformers_serve(smollm2, tmp_path) as url:
         entry = {
             "engine": "openai",
-            "base_url": f"http://127.0.0.1:{port}/v1",
+            "base_url": url,
             "model": str(smollm2),
             "api": "chat",
             "api_calls": 2,
@@ -482,19 +470,3 @@ def test_a_real_server_gives_the_text_of_the_local_engine(smollm2: Path, tmp_pat
         wrong = load_engine("openai", entry | {"model": "no-such-model"}, None)
         with pytest.raises(UserError, match="no-such-model"):
             list(wrong.generate(make_requests(["x"], Generation(4))))
-    finally:
-        server.terminate()
-        server.wait(20)
-
-
-def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until a server answers, at most three minutes."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(360):
-        assert server.poll() is None, log.read_text(encoding="utf-8")
-        try:
-            with opener.open(url, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.5)
-    raise AssertionError(log.read_text(encoding="utf-8"))
