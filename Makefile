@@ -31,10 +31,10 @@ demo: $(VENV)/run.done
 	@echo "Tables, leaderboard and plots are in results/."
 
 test: $(VENV)/dev.done
-	python -m pytest
+	python -m pytest -n 2
 
 test-fast: $(VENV)/dev.done
-	python -m pytest -m "not slow"
+	python -m pytest -n 2 -m "not slow"
 
 lint: $(VENV)/dev.done
 	ruff format --check .
