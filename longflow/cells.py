@@ -29,6 +29,9 @@ INFERENCE_VERSION = 1
 RECORDS_VERSION = 1
 """Raised when a change of code changes records."""
 
+DATA_OPTIONS = ("revision", "records", "seed")
+"""Options of benchmarks that tell which records were taken, for the protocol."""
+
 SETTINGS = ("full",)
 
 FIGURES = ("score_by_length", "score_by_length_per_dataset", "bars_per_task_type")
@@ -226,8 +229,14 @@ def protocol(config: Config, benchmark: str, model: str, setting: str) -> dict[s
         "setting": setting,
         "longflow": __version__,
         "inference_version": INFERENCE_VERSION,
-        "data": {name: table.table.get(name) for name in ("repository", "commit", "hub", "revision")}
-        | {name: value for name, value in options.model_dump().items() if name in ("revision", "records", "seed")},
+        "data": {
+            **{name: table.table[name] for name in ("repository", "commit", "hub", "revision") if name in table.table},
+            **{
+                name: value
+                for name, value in options.model_dump().items()
+                if name in DATA_OPTIONS and value is not None
+            },
+        },
         "first_records_only": config.run.limit,
         "prompts_sha256": {
             name: hashlib.sha256(config.prompt_template(benchmark, name).encode("utf-8")).hexdigest()
@@ -257,13 +266,13 @@ def table_spec(config: Config, benchmark: str, model: str, setting: str) -> str:
     """What decides the tables of a model: its cells, the protocol, and the code that writes them."""
     names = [c.name for c in cells(config) if (c.benchmark, c.model, c.setting) == (benchmark, model, setting)]
     code = _code("tables.py", "benchmarks/*")
-    return canonical({"cells": names, "protocol": protocol(config, benchmark, model, setting), "code": code})
+    return canonical({"cells": digest(names), "protocol": protocol(config, benchmark, model, setting), "code": code})
 
 
 def leaderboard_spec(config: Config) -> str:
     """What decides the leaderboard: the cells, the published rows, and the code."""
     code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*.yaml")
-    return canonical({"cells": [c.name for c in cells(config)], "code": code})
+    return canonical({"cells": digest([c.name for c in cells(config)]), "code": code})
 
 
 def plots_spec(config: Config, benchmark: str) -> str:
@@ -271,7 +280,7 @@ def plots_spec(config: Config, benchmark: str) -> str:
     names = [c.name for c in cells(config) if c.benchmark == benchmark]
     drawing = ("plots.py", "style.py", "fonts.py")
     code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*.yaml", *drawing)
-    return canonical({"cells": names, "code": code})
+    return canonical({"cells": digest(names), "code": code})
 
 
 def spec_digest(spec: str) -> str:

@@ -32,6 +32,9 @@ ENVIRONMENT = "LONGFLOW_CONFIG"
 SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 T = TypeVar("T", bound=BaseModel)
 
+LONGEST_PROMPT = 60_000
+"""Bytes of a prompt template: templates travel on command lines, which hold 128 KiB."""
+
 PROMPT_FIELDS = {"context", "input", "length", "dataset", "language"}
 
 
@@ -372,6 +375,12 @@ def _check_benchmark(benchmark: Benchmark, options: BenchmarkOptions) -> None:
         if name not in benchmark.tasks:
             raise UserError(f"{key}: {benchmark.name} has no data set {name!r}; {nearest(name, benchmark.tasks)}")
     for name, template in options.prompts.items():
+        size = len(template.encode("utf-8"))
+        if size > LONGEST_PROMPT:
+            raise UserError(
+                f"{key}.prompts.{name}: {size:,} bytes of template; at most {LONGEST_PROMPT:,} (long material belongs "
+                "into the records' context)"
+            )
         if wrong := template_error(template, PROMPT_FIELDS):
             raise UserError(f"{key}.prompts.{name}: {wrong}")
     for name, tokens in options.max_new_tokens.items():

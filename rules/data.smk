@@ -28,7 +28,7 @@ rule fetch_lveval:
         "Fetching LV-Eval's {wildcards.dataset}.zip from the hub"
     shell:
         "python -m scripts.download --spec {params.spec:q} --file {wildcards.dataset}.zip"
-        " --output {output} > {log} 2>&1"
+        " --output {output:q} > {log:q} 2>&1"
 
 
 rule prepare:
@@ -53,4 +53,4 @@ rule prepare:
         "Preparing the records of {wildcards.benchmark} {wildcards.dataset} at {wildcards.length}"
     shell:
         "python -m scripts.prepare --benchmark {wildcards.benchmark} --dataset {wildcards.dataset}"
-        " --length {wildcards.length} --spec {params.spec:q} --output {output} {input} > {log} 2>&1"
+        " --length {wildcards.length} --spec {params.spec:q} --output {output:q} {input:q} > {log:q} 2>&1"

@@ -25,4 +25,4 @@ rule model:
     message:
         "Finding out which model {wildcards.model} is"
     shell:
-        "python -m scripts.model {wildcards.model} --spec {params.spec:q} --output {output} > {log} 2>&1"
+        "python -m scripts.model {wildcards.model} --spec {params.spec:q} --output {output:q} > {log:q} 2>&1"

@@ -29,8 +29,8 @@ rule predict:
     shell:
         "python -m scripts.gpu_lease --n {resources.gpu} -- python -m scripts.predict"
         " {wildcards.benchmark}/{wildcards.model}/{wildcards.setting}/{wildcards.dataset}/{wildcards.length}"
-        " --records {input.records} --model-file {input.model} --spec {params.spec:q} --threads {threads}"
-        " --output {output} > {log} 2>&1"
+        " --records {input.records:q} --model-file {input.model:q} --spec {params.spec:q} --threads {threads}"
+        " --output {output:q} > {log:q} 2>&1"
 
 
 # A client of a server needs no device and no compute node: it runs where the workflow was started.

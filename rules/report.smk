@@ -1,4 +1,5 @@
-# Scores -> tables, leaderboard, plots.
+# Scores -> tables, leaderboard, plots. The commands know their score files from the configuration: thousands of paths
+# would not fit a command line.
 
 
 rule table:
@@ -30,8 +31,8 @@ rule table:
     message:
         "Writing the tables of {wildcards.model} on {wildcards.benchmark}"
     shell:
-        "python -m scripts.tables --spec {params.spec:q} --json {output.json} --csv {output.csv}"
-        " --protocol {output.protocol} {input} > {log} 2>&1"
+        "python -m scripts.tables {wildcards.benchmark}/{wildcards.model}/{wildcards.setting} --spec {params.spec:q}"
+        " --json {output.json:q} --csv {output.csv:q} --protocol {output.protocol:q} > {log:q} 2>&1"
 
 
 rule leaderboard:
@@ -70,8 +71,7 @@ rule leaderboard:
     message:
         "Writing the leaderboard"
     shell:
-        "python -m scripts.leaderboard --spec {params.spec:q} --output {output.long}"
-        " --wide {output.wide} --scores {input} > {log} 2>&1"
+        "python -m scripts.leaderboard --spec {params.spec:q} --output {output.long:q}" " > {log:q} 2>&1"
 
 
 rule plot:
@@ -109,4 +109,4 @@ rule plot:
         "Drawing the plots of {wildcards.benchmark}"
     shell:
         "python -m scripts.plots --benchmark {wildcards.benchmark} --spec {params.spec:q}"
-        " --output {output.svg[0]} {input} > {log} 2>&1"
+        " --output {output.svg[0]:q} > {log:q} 2>&1"

@@ -23,5 +23,5 @@ rule score:
     message:
         "Scoring {wildcards.model} on {wildcards.benchmark} {wildcards.dataset} at {wildcards.length}"
     shell:
-        "python -m scripts.score --spec {params.spec:q} --output {output.score} --records {output.records} {input}"
-        " > {log} 2>&1"
+        "python -m scripts.score --spec {params.spec:q} --output {output.score:q} --records {output.records:q} {input:q}"
+        " > {log:q} 2>&1"

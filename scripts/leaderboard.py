@@ -2,25 +2,29 @@
 
 import argparse
 
-from longflow.cli import end
+from longflow.cli import add_configuration, configuration, end
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, help="the specification of the leaderboard, kept beside it")
-    parser.add_argument("--output", required=True, help="the long table")
-    parser.add_argument("--wide", nargs="+", required=True, help="the wide tables, all in one folder")
-    parser.add_argument("--scores", nargs="+", required=True, help="the scores of all cells")
+    parser.add_argument("--output", required=True, help="the long table; the wide ones go to leaderboard/ beside it")
+    add_configuration(parser)
     arguments = parser.parse_args()
 
     from pathlib import Path
 
+    from longflow import cells
     from longflow.leaderboard import write_leaderboard
     from longflow.specs import write_spec
     from longflow.tables import read_summaries
 
-    write_leaderboard(read_summaries(arguments.scores), arguments.output, Path(arguments.wide[0]).parent)
-    write_spec(arguments.output, arguments.spec)
+    config = configuration(arguments)
+    files = cells.Files(config)
+    summaries = read_summaries([files.score(cell) for cell in cells.cells(config)])
+    output = Path(arguments.output)
+    write_leaderboard(summaries, output, output.parent / "leaderboard")
+    write_spec(output, arguments.spec)
 
 
 if __name__ == "__main__":

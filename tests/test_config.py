@@ -74,6 +74,7 @@ WRONG = [
     (with_lveval(prompts={"cmrc_mixup": "{kontext}"}), "prompts.cmrc_mixup: names {kontext}, which no record has"),
     (with_lveval(prompts={"cmrc_mixup": "{context"}), "benchmarks.lveval.prompts.cmrc_mixup: not a template"),
     (with_lveval(prompts={"cmrc": "{context}"}), "benchmarks.lveval: lveval has no data set 'cmrc'"),
+    (with_lveval(prompts={"cmrc_mixup": "{context}" + "长" * 30_000}), "90,009 bytes of template; at most 60,000"),
     (with_lveval(max_new_tokens={"cmrc_mixup": 0}), "benchmarks.lveval.max_new_tokens.cmrc_mixup: 0 is no length"),
     (with_lveval(rouge_overflow="maybe"), "benchmarks.lveval.rouge_overflow: 'maybe': "),
     (build(benchmarks={"longbenhc": {}}), "benchmarks: 'longbenhc' is not known"),

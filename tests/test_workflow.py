@@ -5,6 +5,7 @@ Each test counts jobs, model loads and generated requests; the stand-in engine w
 
 import json
 import os
+import re
 import shutil
 import time
 
@@ -152,6 +153,31 @@ def test_moved_results_are_known_and_judged_by_the_configuration(finished, tmp_p
     run = finished.run()
     assert run.jobs["predict"] == 2
     assert finished.counted() == {"loads": 2, "requests": 6}
+
+
+def test_a_look_at_another_configuration_changes_nothing(finished):
+    finished.config["benchmarks"]["demo"]["prompts"] = {"needle_en": "{input} {context} {input}"}
+    assert finished.run("-n").jobs["predict"] == 2
+    del finished.config["benchmarks"]["demo"]["prompts"]
+    assert finished.run().jobs == {}
+
+
+def test_snakemake_s_report_holds_tables_and_plots_and_loads_nothing_from_elsewhere(finished):
+    finished.run("--report", "report.html")
+    page = (finished.folder / "report.html").read_text(encoding="utf-8")
+    for words in ("score by length per dataset", "bars per task type", "leaderboard, long form", "Plots", "Tables"):
+        assert words in page
+    assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="https?://', page)
+
+
+def test_folders_with_spaces_and_chinese(tmp_path, workflow):
+    workflow.folder = tmp_path / "a folder 文件夹 'quoted'"
+    workflow.folder.mkdir()
+    workflow.config["run"].update(results="my results/第一", resources="my resources", journal="the journal")
+    workflow.config["benchmarks"]["demo"]["prompts"] = {"needle_en": "$HOME `{input}` 'it''s' \"{context}\" 中文\n\\"}
+    assert workflow.run().jobs["predict"] == 4
+    assert (workflow.folder / "my results/第一/leaderboard.csv").exists()
+    assert workflow.run().jobs == {}
 
 
 def test_the_same_run_twice_gives_the_same_bytes(finished, tmp_path_factory):
