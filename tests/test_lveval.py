@@ -1,10 +1,14 @@
 """LV-Eval's own layouts: what its files look like on the way in, and its results on the way out."""
 
 import json
+import os
+import subprocess
+import sys
 import zipfile
 
 import pytest
-from conftest import TESTS
+from conftest import ROOT, TESTS
+from helpers_hub import FakeHub
 
 from longflow import benchmarks
 from longflow.benchmarks.lveval import Options, prepare, prompt_limit, result_csv, result_json, sources
@@ -128,3 +132,67 @@ def table(text):
 def test_prompt_limit_of_a_small_window_is_never_more_than_the_window():
     for window in range(512, 300_000, 511):
         assert prompt_limit(window) < window
+
+
+REVISION = "86a3b0e6f2266281d481bcb46a0bda5b511cffb0"
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """LV-Eval's hub data set with one of its archives."""
+    path = tmp_path / "made.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("loogle_CR_mixup/loogle_CR_mixup_16k.jsonl", lines())
+    made = FakeHub({"loogle_CR_mixup.zip": path.read_bytes()}, "Infinigence/LVEval", "datasets", REVISION)
+    yield made
+    made.close()
+
+
+def hub_environment(hub, folder):
+    """The environment of a process that takes this hub for the real one."""
+    return {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
+
+
+@pytest.mark.slow
+def test_download_takes_the_files_of_the_hub_at_the_pinned_revision(workflow, hub):
+    workflow.config = {
+        "run": {"benchmarks": ["lveval"], "models": ["standin"]},
+        "benchmarks": {"lveval": {"datasets": ["loogle_CR_mixup"], "lengths": ["16k"]}},
+        "models": workflow.config["models"],
+    }
+    run = workflow.run("download", **hub_environment(hub, workflow.folder))
+    assert run.jobs == {"fetch_lveval": 1, "prepare": 1, "model": 1}
+    assert len((workflow.folder / "resources/records/lveval/loogle_CR_mixup/16k.jsonl").read_text().splitlines()) == 99
+    assert hub.fetched == ["loogle_CR_mixup.zip"]
+    assert not [path for path in (workflow.folder / "resources/downloads/lveval").iterdir() if path.suffix != ".zip"]
+    hub.close()
+    # From here on no network is needed.
+    workflow.run()
+    result = json.loads((workflow.folder / "results/tables/lveval/standin/full/result.json").read_text())
+    assert list(result) == ["loogle_CR_mixup_16k"]
+
+
+def test_what_the_hub_has_not_is_one_line_and_leaves_nothing(tmp_path, hub):
+    spec = json.dumps({"hub": "Infinigence/LVEval", "revision": REVISION})
+    command = [
+        "-m",
+        "scripts.download",
+        "--spec",
+        spec,
+        "--file",
+        "cmrc_mixup.zip",
+        "--output",
+        str(tmp_path / "x" / "c.zip"),
+    ]
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **hub_environment(hub, tmp_path)},
+    )
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: cmrc_mixup.zip of the hub data set Infinigence/LVEval at 86a3b0e")
+    assert "name a folder in source" in last
+    assert list((tmp_path / "x").iterdir()) == []

@@ -8,16 +8,14 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pytest
+from helpers_hub import COMMIT, FakeHub
 from helpers_models import make_entry, make_model
 
 from longflow import models
@@ -25,7 +23,6 @@ from longflow.errors import UserError
 from longflow.models import folder_digest, merged_config, resolve, weight_files, window, window_of
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(scope="module")
@@ -490,72 +487,6 @@ def test_the_default_model_comes_out_of_its_package(tmp_path: Path, smollm2: Pat
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------
-
-
-class FakeHub:
-    """A hub with one model, org/tiny, of the files of a folder, speaking what huggingface_hub asks."""
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self.files = files
-        self.fetched: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _handler(hub) -> type[BaseHTTPRequestHandler]:
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-            def do_HEAD(self) -> None:
-                self._answer(body=False)
-
-            def do_GET(self) -> None:
-                self._answer(body=True)
-
-            def _answer(self, body: bool) -> None:
-                path = unquote(urlsplit(self.path).path)
-                headers: dict[str, str] = {}
-                if path.startswith("/api/models/org/gated") or path.startswith("/org/gated"):
-                    return self._send(403, b"{}", {"X-Error-Code": "GatedRepo"}, body)
-                if path.startswith("/api/models/org/tiny/revision/"):
-                    if path.rsplit("/", 1)[1] not in ("main", "v1", COMMIT):
-                        return self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"}, body)
-                    siblings = [{"rfilename": name} for name in hub.files]
-                    content = json.dumps({"id": "org/tiny", "sha": COMMIT, "siblings": siblings}).encode()
-                elif path.startswith(f"/api/models/org/tiny/tree/{COMMIT}"):
-                    content = json.dumps(
-                        [
-                            {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
-                            for name, data in hub.files.items()
-                        ]
-                    ).encode()
-                elif path.startswith(f"/org/tiny/resolve/{COMMIT}/"):
-                    name = path.removeprefix(f"/org/tiny/resolve/{COMMIT}/")
-                    content = hub.files[name]
-                    headers = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": COMMIT}
-                    if body:
-                        hub.fetched.append(name)
-                else:
-                    return self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"}, body)
-                return self._send(200, content, headers, body)
-
-            def _send(self, status: int, content: bytes, headers: dict[str, str], body: bool) -> None:
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(content)), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if body:
-                    self.wfile.write(content)
-
-        return Handler
 
 
 @pytest.fixture
