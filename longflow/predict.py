@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import math
+import numbers
 import os
 import resource
 import socket
@@ -95,6 +97,7 @@ class Cell:
         self.failures: dict[str, str] = {}
         self.asked: set[str] = set()
         self.rows: list[tuple[Record, Rendering]] = []
+        self._left: Iterator[Request] | None = None
         self._tokenizer: Tokenizer | None = None
         self._tokenizer_loaded = False
         # What the rendering of a record depends on beside the record.
@@ -104,6 +107,7 @@ class Cell:
                 "limit": self.spec["max_prompt_tokens"],
                 "truncation": self.spec["truncation"],
                 "chat": [self.spec["model"][name] for name in ("chat", "chat_options", "chat_date")],
+                "tokenizer": job.model.get("tokenizer"),
                 "generation": self.spec["generation"],
                 "model": self.model_key,
                 "version": self.spec["version"],
@@ -168,6 +172,14 @@ class Cell:
 
     def requests(self) -> Iterator[Request]:
         """The requests whose answers the journal lacks, made as the engine takes them; fills `rows` on the way."""
+        self._left = self._requests()
+        return self._left
+
+    def remaining(self) -> Iterator[Request]:
+        """The requests that the engine has not taken."""
+        return self._left if self._left is not None else self.requests()
+
+    def _requests(self) -> Iterator[Request]:
         for record in read_records(self.job.records, self.spec["limit"]):
             rendering = self.journal.renderings.get(self.rendering_id(record))
             request = None
@@ -189,26 +201,53 @@ class Cell:
             known += rendering is not None and rendering.key in self.journal.answers
         return total, known
 
-    def keep(self, completion: Completion, libraries: str) -> None:
-        """Keep an answer in the journal, or a failure for this run only."""
+    def keep(self, completion: Completion, libraries: str) -> bool:
+        """Keep an answer in the journal, or a failure for this run only. Returns whether it is a new answer.
+
+        Raises UserError naming the engine and the field for what is no completion: an engine may be anybody's.
+        """
+        answer = self._checked(completion, libraries)
+        if answer is None:
+            self.failures[completion.key] = " ".join(str(completion.error or "no reason given").split())
+            return False
+        self.failures.pop(answer.key, None)
+        if answer.key in self.journal.answers:
+            return False
+        self.journal.add(answer)
+        return True
+
+    def _checked(self, completion: Completion, libraries: str) -> Answer | None:
+        """A completion as an answer for the journal, or None if it is a failure."""
+        engine = f"{self.job.name}: engine {self.job.entry['engine']!r}"
+        if not isinstance(completion, Completion):
+            raise UserError(f"{engine} gave a {type(completion).__name__}; generate() has to yield Completion objects")
         if completion.key not in self.asked:
             raise UserError(
-                f"{self.job.name}: engine {self.job.entry['engine']!r} answered a request it was not asked "
-                f"(key {completion.key[:12]}…); a completion carries the key of its request"
+                f"{engine} answered a request it was not asked (key {str(completion.key)[:12]}…); a completion carries "
+                "the key of its request"
             )
         if completion.finish_reason == "error" or completion.error is not None:
-            self.failures[completion.key] = " ".join((completion.error or "no reason given").split())
-            return
-        self.journal.add(
-            Answer(
-                key=completion.key,
-                text=completion.text,
-                finish_reason=completion.finish_reason,
-                prompt_tokens=completion.prompt_tokens,
-                answer_tokens=completion.answer_tokens,
-                seconds=None if completion.seconds is None else round(completion.seconds, 3),
-                libraries=libraries,
-            )
+            return None
+        if completion.finish_reason not in ("stop", "length"):
+            raise UserError(f"{engine} gave finish_reason {completion.finish_reason!r}; stop, length or error is right")
+        if not isinstance(completion.text, str):
+            raise UserError(f"{engine} gave a text of type {type(completion.text).__name__}; a str was expected")
+        counts = {}
+        for name in ("prompt_tokens", "answer_tokens"):
+            value = getattr(completion, name)
+            if value is not None and not isinstance(value, numbers.Integral):
+                raise UserError(f"{engine} gave {name} {value!r}; a whole number or None was expected")
+            counts[name] = None if value is None else int(value)
+        seconds = completion.seconds
+        if seconds is not None and not (isinstance(seconds, numbers.Real) and math.isfinite(seconds)):
+            raise UserError(f"{engine} gave seconds {seconds!r}; a number or None was expected")
+        return Answer(
+            key=completion.key,
+            text=completion.text,
+            finish_reason=completion.finish_reason,
+            seconds=None if seconds is None else round(float(seconds), 3),
+            libraries=libraries,
+            **counts,
         )
 
     def predictions(self) -> Iterator[Prediction]:
@@ -234,6 +273,20 @@ class Cell:
                     answer_tokens=answer.answer_tokens,
                     finish_reason=answer.finish_reason,
                 )
+
+
+def _completions(cell: Cell) -> Iterator[Completion]:
+    """What the engine yields. Raises UserError if it yields nothing at all because it is no generator."""
+    found = cell.engine.generate(cell.requests())
+    if not hasattr(found, "__iter__"):
+        engine = cell.job.entry["engine"]
+        raise UserError(
+            f"{cell.job.name}: engine {engine!r}: generate() returned {found!r}; it has to yield completions"
+        )
+    yield from found
+    # An engine that took fewer requests than there are leaves records that were never looked at.
+    for _ in cell.remaining():
+        pass
 
 
 def _without_context(record: Record) -> Record:
@@ -267,16 +320,18 @@ def run(job: Job, output: str | Path, usage: str | Path) -> dict[str, int]:
         versions = libraries(job.entry["engine"])
         generated = 0
         try:
-            for completion in cell.engine.generate(cell.requests()):
-                cell.keep(completion, versions)
-                progress.step(completion.prompt_tokens, completion.answer_tokens)
-                if completion.key in cell.failures:
-                    log.info("%s: a record failed: %s", job.name, cell.failures[completion.key])
-                else:
+            for completion in _completions(cell):
+                if cell.keep(completion, versions):
                     generated += 1
+                    progress.step(completion.prompt_tokens, completion.answer_tokens)
+                elif completion.key in cell.failures:
+                    progress.step(None, None)
+                    log.info("%s: a record failed: %s", job.name, cell.failures[completion.key])
         finally:
             cell.engine.close()
         rows = list(cell.predictions())
+        if rows and all(row.error is not None for row in rows):
+            raise UserError(f"{job.name}: every one of its {len(rows)} records failed; the first: {rows[0].error}")
         write_jsonl(output, (row.to_row() for row in rows))
         failed = sum(row.error is not None for row in rows)
         answers = [journal.answers[r.key] for _, r in cell.rows if r.key in journal.answers]

@@ -96,3 +96,15 @@ def width(text: str) -> int:
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
     )
+
+
+def failures(summaries: Iterable[Summary]) -> str:
+    """One line on records that failed, and how to try them again; empty if none did."""
+    failed = [int(s["counts"].get("failed", 0)) for s in summaries]
+    cells = sum(count > 0 for count in failed)
+    if not cells:
+        return ""
+    return (
+        f"{sum(failed)} records in {cells} cells failed and count 0; the reasons stand in the predictions. To try only "
+        "them again, run the same command with -R predict predict_api: what was answered comes from the journal"
+    )

@@ -67,6 +67,12 @@ def template_error(template: str, fields: set[str]) -> str | None:
     unknown = sorted(named - fields)
     if unknown:
         return f"names {{{unknown[0]}}}, which no record has; fields are {', '.join(sorted(fields))}"
+    if "context" not in named:
+        return "does not name {context}, so that the model would see none"
+    try:
+        template.format(**dict.fromkeys(fields, "text"))
+    except (ValueError, TypeError, LookupError) as error:
+        return f"cannot be filled in ({error}); fields are named without a format, as {{context}}"
     return None
 
 

@@ -7,8 +7,9 @@ its spec beside its file, and the workflow compares.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from longflow.errors import UserError
 from longflow.jsonio import write_text
 
 
-def read_spec(text: str) -> dict[str, Any]:
-    """A specification given on the command line. Raises UserError if it is not one."""
+def read_spec(text: str, *needed: str) -> dict[str, Any]:
+    """A specification given on the command line. Raises UserError if it is not one or lacks one of these keys."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise UserError(f"--spec: not JSON ({error.msg})") from error
     if not isinstance(value, dict):
         raise UserError("--spec: a JSON object was expected")
+    if missing := sorted(set(needed) - set(value)):
+        raise UserError(f"--spec: {missing[0]!r} is missing; the workflow prints the whole of it with -p")
     return value
 
 
@@ -38,17 +41,27 @@ def write_spec(path: str | Path, spec: str) -> None:
     write_text(beside(path), spec_digest(spec) + "\n")
 
 
-def stale(files: Iterable[tuple[str, str]]) -> list[str]:
-    """Those of the (file, spec) pairs whose file exists and was made with another spec.
+LONG_AGO = 1
+"""The time stamp (seconds since 1970) of a file that is out of date."""
 
-    A file without a digest beside it is not judged here.
-    """
-    found = []
-    for path, spec in files:
-        try:
-            made_with = beside(path).read_text(encoding="utf-8").strip()
-        except OSError:
-            continue
-        if made_with != spec_digest(spec) and Path(path).exists():
-            found.append(path)
-    return found
+
+def is_stale(path: str | Path, spec: str) -> bool:
+    """Whether a file is there and was made with another spec. A file without a digest beside it is not judged."""
+    try:
+        made_with = beside(path).read_bytes().decode("utf-8", "replace").strip()
+    except OSError:
+        return False
+    return made_with != spec_digest(spec) and Path(path).exists()
+
+
+def set_back(path: str | Path) -> None:
+    """Make a file count as older than anything it depends on. Raises OSError where it cannot be changed."""
+    os.utime(path, (LONG_AGO, LONG_AGO))
+
+
+def restore_time(path: str | Path) -> None:
+    """Undo `set_back`, for a file that is current after all: its digest was written when it was."""
+    with contextlib.suppress(OSError):
+        if os.stat(path).st_mtime == LONG_AGO:
+            made = os.stat(beside(path)).st_mtime
+            os.utime(path, (made, made))

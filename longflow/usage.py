@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,5 +15,11 @@ def libraries(folder: str | Path, cells: Iterable[str]) -> list[str]:
     for cell in cells:
         path = Path(folder) / f"{cell}.json"
         if path.exists():
-            found.update(map(str, read_json(path).get("libraries", [])))
+            value = read_json(path)
+            found.update(map(str, value.get("libraries", []) if isinstance(value, dict) else []))
     return sorted(found - {""})
+
+
+def metric_libraries() -> list[str]:
+    """The versions of what the metrics are computed with here."""
+    return [f"jieba {importlib.metadata.version('jieba')}"]

@@ -1,14 +1,18 @@
 # What the rules share. The library decides; here is only what Snakemake needs to hear of it.
 
 import os
+import shlex
 import sys
 
 sys.path.insert(0, workflow.basedir)
 
-from longflow import benchmarks, cells, config as configuration, specs
+from longflow import benchmarks, cells, config as configuration, preview, specs, tables
 from longflow.errors import UserError
 from longflow.jsonio import canonical, digest, write_text
 from snakemake.exceptions import WorkflowError
+from snakemake.io import IOFile
+from snakemake.logging import logger
+from snakemake.settings.types import DeploymentMethod
 
 try:
     CONFIG = configuration.parse(config)
@@ -28,19 +32,38 @@ PLOTS = [path for benchmark in CONFIG.run.benchmarks for path in FILES.plots(ben
 
 # The commands find the library, this interpreter and the merged configuration wherever the working directory is.
 # The configuration stands here and not in the rules, since an address or a number of GPUs must not re-run anything.
-MERGED = f".snakemake/longflow/{digest(config)[:16]}.json"
+MERGED = f".snakemake/longflow/{digest(CONFIG.merged)[:16]}.json"
 if not os.path.exists(MERGED):
-    write_text(MERGED, canonical(config))
+    write_text(MERGED, canonical(CONFIG.merged))
+EXPORTS = {"PYTHONPATH": workflow.basedir, configuration.ENVIRONMENT: MERGED}
+if DeploymentMethod.CONDA not in workflow.deployment_settings.deployment_method:
+    EXPORTS["PATH"] = os.path.dirname(sys.executable)
 shell.prefix(
     "set -euo pipefail; "
-    f"export PYTHONPATH={workflow.basedir!r}${{{{PYTHONPATH:+:$PYTHONPATH}}}} "
-    f"PATH={os.path.dirname(sys.executable)!r}:$PATH {configuration.ENVIRONMENT}={MERGED!r}; "
+    + "".join(
+        f"export {name}={shlex.quote(value)}" + (f"${{{{{name}:+:${name}}}}}; " if name.endswith("PATH") else "; ")
+        for name, value in EXPORTS.items()
+    )
 )
 
-# Results made with another specification than today's are out of date even if Snakemake has forgotten how they were
-# made. Nothing of them is lost: their time stamp is set back, so that they count as older than what they depend on.
-for path in specs.stale(cells.stage_files(CONFIG)):
-    os.utime(path, (1, 1))
+
+def needs(path, spec, files):
+    """The input files of the rule that makes the file at `path`, after seeing to it that Snakemake knows that file.
+
+    Results that were moved or restored, or whose `.snakemake` is lost, may have been made with another spec than
+    Snakemake believes or than it can tell. The digest beside the file knows. If it is another one, Snakemake's memory
+    of the file is dropped and the file's time stamp set back, so that it counts as older than its inputs; its content
+    is left alone.
+    """
+    if specs.is_stale(path, spec):
+        workflow.persistence.cleanup_metadata(IOFile(path))
+        try:
+            specs.set_back(path)
+        except OSError as error:
+            logger.warning(f"{path} is out of date, but cannot be changed ({error.strerror})")
+    else:
+        specs.restore_time(path)
+    return files
 
 
 def one_of(names):
@@ -70,8 +93,10 @@ def cell_of(wildcards):
 def record_sources(wildcards):
     """The files that the records of a data set at a length are made of."""
     benchmark = benchmarks.load(wildcards.benchmark)
+    path = FILES.records(wildcards.benchmark, wildcards.dataset, wildcards.length)
+    spec = cells.records_spec(CONFIG, wildcards.benchmark, wildcards.dataset, wildcards.length)
     try:
-        return benchmark.module.sources(
+        files = benchmark.module.sources(
             benchmark.task(wildcards.dataset),
             wildcards.length,
             CONFIG.options[wildcards.benchmark],
@@ -79,6 +104,38 @@ def record_sources(wildcards):
         )
     except UserError as error:
         raise WorkflowError(str(error))
+    return needs(path, spec, files)
+
+
+def model_file(wildcards):
+    """The model.json that a cell's predictions need."""
+    cell = cell_of(wildcards)
+    return needs(FILES.predictions(cell), cells.predict_spec(CONFIG, cell), FILES.model(cell.model))
+
+
+def predictions_file(wildcards):
+    """The predictions that a cell's scores need."""
+    cell = cell_of(wildcards)
+    return needs(FILES.score(cell), cells.score_spec(CONFIG, cell), FILES.predictions(cell))
+
+
+def table_scores(wildcards):
+    """The scores that a model's tables need."""
+    chosen = (wildcards.benchmark, wildcards.model, wildcards.setting)
+    scores = scores_of(benchmark=chosen[0], model=chosen[1], setting=chosen[2])
+    return needs(FILES.table(*chosen, "result.json"), cells.table_spec(CONFIG, *chosen), scores)
+
+
+def plot_scores(wildcards):
+    """The scores that a benchmark's plots need."""
+    first = FILES.plots(wildcards.benchmark)[0]
+    spec = cells.plots_spec(CONFIG, wildcards.benchmark)
+    return needs(first, spec, scores_of(benchmark=wildcards.benchmark))
+
+
+def leaderboard_scores(wildcards):
+    """The scores that the leaderboard needs: all of them."""
+    return needs(FILES.leaderboard_long, cells.leaderboard_spec(CONFIG), scores_of())
 
 
 def scores_of(**chosen):
@@ -111,3 +168,10 @@ def check_limits(workflow):
             )
         if need and given < need:
             raise WorkflowError(f"--resources {name}={given}, but {model} needs {need}")
+
+
+def say_failures():
+    """After a run: say how many records failed, if any did."""
+    done = [FILES.score(cell) for cell in CELLS if os.path.exists(FILES.score(cell))]
+    if said := preview.failures(tables.read_summaries(done)):
+        logger.warning(said)

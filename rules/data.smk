@@ -53,4 +53,4 @@ rule prepare:
         "Preparing the records of {wildcards.benchmark} {wildcards.dataset} at {wildcards.length}"
     shell:
         "python -m scripts.prepare --benchmark {wildcards.benchmark} --dataset {wildcards.dataset}"
-        " --length {wildcards.length} --spec {params.spec:q} --output {output:q} {input:q} > {log:q} 2>&1"
+        " --length {wildcards.length} --spec {params.spec:q} --output {output:q} --sources {input:q} > {log:q} 2>&1"

@@ -6,7 +6,7 @@ API_MODELS = [name for name, model in CONFIG.models.items() if model.entry().get
 rule predict:
     input:
         records=f"{FILES.resources}/records/{{benchmark}}/{{dataset}}/{{length}}.jsonl",
-        model=lambda wildcards: FILES.model(wildcards.model),
+        model=model_file,
     output:
         f"{FILES.results}/predictions/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.jsonl",
     log:

@@ -4,7 +4,7 @@
 
 rule table:
     input:
-        lambda wc: scores_of(benchmark=wc.benchmark, model=wc.model, setting=wc.setting),
+        table_scores,
     output:
         json=f"{FILES.results}/tables/{{benchmark}}/{{model}}/{{setting}}/result.json",
         csv=report(
@@ -37,7 +37,7 @@ rule table:
 
 rule leaderboard:
     input:
-        scores_of(),
+        leaderboard_scores,
     output:
         long=report(
             FILES.leaderboard_long,
@@ -76,7 +76,7 @@ rule leaderboard:
 
 rule plot:
     input:
-        lambda wildcards: scores_of(benchmark=wildcards.benchmark),
+        plot_scores,
     output:
         svg=[
             report(

@@ -3,7 +3,7 @@
 
 rule score:
     input:
-        f"{FILES.results}/predictions/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.jsonl",
+        predictions_file,
     output:
         score=f"{FILES.results}/scores/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.json",
         records=f"{FILES.results}/scores/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.jsonl",

@@ -17,7 +17,7 @@ def main() -> None:
     from longflow.specs import read_spec
 
     set_up_logging()
-    spec = read_spec(arguments.spec)
+    spec = read_spec(arguments.spec, "hub", "revision")
     fetch(spec["hub"], spec["revision"], arguments.file, arguments.output)
 
 

@@ -14,6 +14,8 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=24 * 3600, help="seconds to wait for them (a day)")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
+    if arguments.n < 0:
+        parser.error("--n: 0 or more was expected")
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         parser.error("no command given")

@@ -22,7 +22,7 @@ def main() -> None:
     set_up_logging()
     config = configuration(arguments)
     output = Path(arguments.output)
-    models.save(models.resolve(config.models[arguments.model].entry(), output.parent), output)
+    models.save(models.resolve(config.model(arguments.model).entry(), output.parent), output)
     write_spec(output, arguments.spec)
 
 

@@ -24,13 +24,13 @@ def main() -> None:
     set_up_logging()
     config = configuration(arguments)
     cell, files = Cell.parse(arguments.cell), Files(config)
-    model = config.models[cell.model]
+    model = config.model(cell.model)
     job = predict.Job(
         name=cell.name,
         records=arguments.records,
         model=models.load(arguments.model_file),
         entry={**model.entry(), "threads": arguments.threads or model.job_threads},
-        spec=read_spec(arguments.spec),
+        spec=read_spec(arguments.spec, "model", "prompt", "generation"),
         journal=files.journal_of(cell),
     )
     predict.run(job, arguments.output, files.usage(cell))

@@ -5,7 +5,7 @@ import argparse
 from longflow.cli import add_configuration, configuration, end
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add_configuration(parser)
     arguments = parser.parse_args()
@@ -13,14 +13,22 @@ def main() -> None:
     from pathlib import Path
 
     from longflow import cells
-    from longflow.preview import preview
+    from longflow.errors import UserError
+    from longflow.preview import failures, preview
     from longflow.tables import read_summaries
 
     config = configuration(arguments)
     files = cells.Files(config)
     expected = list(cells.cells(config))
-    done = [files.score(cell) for cell in expected if Path(files.score(cell)).exists()]
-    print(preview(read_summaries(done), expected))
+    done, unreadable = [], []
+    for cell in expected:
+        if Path(files.score(cell)).exists():
+            try:
+                done += read_summaries([files.score(cell)])
+            except UserError as error:
+                unreadable.append(str(error))
+    print("\n".join([preview(done, expected), *filter(None, [failures(done)]), *unreadable]))
+    return 2 if unreadable else 0
 
 
 if __name__ == "__main__":

@@ -16,7 +16,12 @@ def main() -> None:
     from longflow import score
     from longflow.specs import read_spec, write_spec
 
-    score.run(arguments.predictions, read_spec(arguments.spec), arguments.output, arguments.records)
+    score.run(
+        arguments.predictions,
+        read_spec(arguments.spec, "dataset", "metric", "n_expected"),
+        arguments.output,
+        arguments.records,
+    )
     write_spec(arguments.output, arguments.spec)
 
 

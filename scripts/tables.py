@@ -15,18 +15,27 @@ def main() -> None:
     add_configuration(parser)
     arguments = parser.parse_args()
 
-    from longflow import cells, tables, usage
+    from longflow import cells, models, tables, usage
+    from longflow.errors import UserError
     from longflow.jsonio import write_json
     from longflow.specs import read_spec, write_spec
 
     config = configuration(arguments)
     files = cells.Files(config)
     mine = [cell for cell in cells.cells(config) if cell.name.startswith(arguments.table + "/")]
+    if not mine:
+        raise UserError(f"{arguments.table}: no cell of this configuration is of that benchmark, model and setting")
     # Which library versions made the answers is known beside the predictions, not in the configuration.
     versions = usage.libraries(files.usage_folder, [cell.name for cell in mine])
+    identity = models.load(files.model(mine[0].model))["identity"]
     summaries = tables.read_summaries([files.score(cell) for cell in mine])
     tables.write_tables(summaries, arguments.table.split("/")[0], arguments.json, arguments.csv)
-    facts = {**read_spec(arguments.spec)["protocol"], "libraries": versions}
+    facts = {
+        **read_spec(arguments.spec, "protocol")["protocol"],
+        "model_identity": identity,
+        "libraries": versions,
+        "metric_libraries": usage.metric_libraries(),
+    }
     write_json(arguments.protocol, tables.protocol_json(summaries, facts))
     write_spec(arguments.json, arguments.spec)
 

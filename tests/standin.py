@@ -37,7 +37,8 @@ class Words:
 
 class StandIn:
     """Options: `fail` (requests whose record id ends so fail), `say` (a fixed answer), `name` (in the log of devices).
-    Environment: STANDIN_COUNT and STANDIN_DEVICES name files to write to, STANDIN_DELAY the seconds of a request."""
+    Environment: STANDIN_COUNT and STANDIN_DEVICES name files to write to, STANDIN_DELAY the seconds of a request,
+    STANDIN_FAIL what the id of a failing record ends with."""
 
     version = 1
 
@@ -70,7 +71,8 @@ class StandIn:
                 loaded = True
             time.sleep(float(os.environ.get("STANDIN_DELAY", "0")))
             tokens = len(self.words.encode(str(request.prompt), request.special_tokens))
-            if "fail" in self.options and request.name.endswith(self.options["fail"]):
+            fail = self.options.get("fail", os.environ.get("STANDIN_FAIL"))
+            if fail is not None and request.name.endswith(fail):
                 yield Completion(request.key, "", "error", error="it was told to fail")
                 continue
             self._count("request " + request.name)

@@ -47,6 +47,21 @@ WRONG = [
     (build(run={"benchmarks": ["lveval"], "models": ["m"], "limit": 0}), "run.limit: 0: "),
     (build(run={"benchmarks": ["lveval"], "models": ["m"], "limit": "3"}), "run.limit: '3': "),
     (build(run=["lveval"]), "run: keys were expected"),
+    (build(run={**build()["run"], "results": ""}), "run.results: '': "),
+    (build(run={**build()["run"], "results": "a{b}"}), "run.results: 'a{b}': "),
+    (build(run={**build()["run"], "journal": " "}), "run.journal: ' ': "),
+    (build(models={"m": {**MODEL, "config_overrides": {"x": float("inf")}}}), "config_overrides.x: inf is not"),
+    (with_model(path="\ud800"), "models.m.path: holds half of a surrogate pair"),
+    (with_model(max_prompt_tokens={"lvevall": 100}), "max_prompt_tokens: 'lvevall' is not known"),
+    (with_model(mem_mb={"sixteen": 100}), "models.m.mem_mb: 'sixteen' is not known"),
+    (with_model(engine="a:B", path=None, api_calls=2, gpu=1), "models.m.gpu: 1, beside api_calls"),
+    (build(models={"m": {"engine": "openai", "model": "x", "chat": "template", "chat_options": {"a": 1}}}),
+     "models.m.chat_options: the server wraps the prompt itself"),
+    (build(benchmarks={"demo": {"lengths": ["1k", 1000]}}), "demo.lengths: '1k' and '1000' are the same level"),
+    (build(benchmarks={"demo": {"records": True}}), "benchmarks.demo.records: True: "),
+    (with_lveval(prompts={"cmrc_mixup": "{input}"}), "prompts.cmrc_mixup: does not name {context}"),
+    (with_lveval(prompts={"cmrc_mixup": "{context:d}"}), "prompts.cmrc_mixup: cannot be filled in"),
+    (with_lveval(prompts={"cmrc_mixup": "{context:{size}}"}), "prompts.cmrc_mixup: cannot be filled in"),
     (build(models={"a/b": MODEL}), "models: 'a/b' is no name for a model"),
     (build(models={"../x": MODEL}), "models: '../x' is no name for a model"),
     (build(models={"m": "path"}), "models.m: keys such as engine: and path: were expected"),
@@ -102,6 +117,21 @@ def test_the_base_of_those_faults_is_right():
 )
 def test_prompt_limit_is_the_references(window, limit):
     assert config.parse(with_model(window=window)).prompt_limit("m", "lveval")[0] == limit
+
+
+def test_what_yaml_reads_as_dates_and_numbers_is_text_where_text_is_meant():
+    import datetime
+
+    parsed = config.parse(with_model(chat_date=datetime.date(2024, 1, 2)))
+    assert parsed.models["m"].chat_date == "2024-01-02"
+    assert config.parse(build(benchmarks={"demo": {"lengths": [500, "1k"]}})).options["demo"].lengths == ["500", "1k"]
+    json.dumps(parsed.merged)
+
+
+def test_home_is_expanded(monkeypatch):
+    monkeypatch.setenv("HOME", "/somebody")
+    parsed = config.parse(with_model(path="~/model"))
+    assert parsed.models["m"].path == "/somebody/model"
 
 
 def test_prompt_limit_by_benchmark():

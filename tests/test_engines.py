@@ -411,7 +411,7 @@ def test_the_example_of_the_documentation_runs(tmp_path: Path, monkeypatch: pyte
     engine = load_engine(entry["engine"], entry, None)  # type: ignore[arg-type]
     found = list(engine.generate(make_requests(["one two three", "", "four"], Generation(1))))
     assert [completion.text for completion in found] == ["three", "", "four"]
-    assert [completion.finish_reason for completion in found] == ["length", "stop", "length"]
+    assert [completion.finish_reason for completion in found] == ["length", "stop", "stop"]
     assert engine.tokenizer() is None
     engine.close()
 

@@ -107,9 +107,19 @@ def test_no_gpu_hides_them_and_slurm_chooses_itself():
     assert lease(1, given, 0) == given
 
 
+def test_an_allocation_of_more_devices_is_dealt_out(folder):
+    given = {"SLURM_JOB_ID": "17", "CUDA_VISIBLE_DEVICES": "0,1,2"}
+    taken = [lease(1, given, 0)["CUDA_VISIBLE_DEVICES"] for _ in range(3)]  # this process holds what it leased
+    assert sorted(taken) == ["0", "1", "2"]
+    with pytest.raises(UserError, match="became free"):
+        lease(1, given, 0)
+    assert lease(1, {**given, "SLURM_JOB_ID": "18"}, 0)["CUDA_VISIBLE_DEVICES"] == "0"
+
+
 def test_devices_are_those_the_environment_names():
     assert visible_devices({"CUDA_VISIBLE_DEVICES": "GPU-ab, 2,"}) == ["GPU-ab", "2"]
     assert visible_devices({"CUDA_VISIBLE_DEVICES": ""}) == []
+    assert visible_devices({"CUDA_VISIBLE_DEVICES": "0,0,1,-1,2"}) == ["0", "1"]
 
 
 def test_a_command_that_does_not_exist_is_named():

@@ -80,6 +80,8 @@ def test_what_is_missing_says_where_it_was_looked_for(tmp_path):
         (lines(2) + dump_line(row(2, context=None)), "record 3: 'context' should be a str, found NoneType"),
         (lines(2) + dump_line(row(2, answers="x")), "record 3: 'answers' should be a list, found str"),
         (lines(2) + dump_line(row(2, answers=[1])), "record 3: 'answers' should be a list of strings"),
+        (lines(2) + dump_line(row(2, answer_keywords=["x"])), "record 3: 'answer_keywords' should be text, found list"),
+        (lines(2) + dump_line(row(2, length=3)).replace('"length": 3', '"length": NaN'), "line 3: NaN is not JSON"),
     ],
 )
 def test_a_bad_file_is_refused_with_file_and_record(tmp_path, content, words):
@@ -132,6 +134,18 @@ def table(text):
 def test_prompt_limit_of_a_small_window_is_never_more_than_the_window():
     for window in range(512, 300_000, 511):
         assert prompt_limit(window) < window
+
+
+def test_an_archive_damaged_inside_is_refused(tmp_path):
+    path = tmp_path / "loogle_CR_mixup.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("loogle_CR_mixup_16k.jsonl", lines())
+    whole = bytearray(path.read_bytes())
+    for place in range(400, 460):
+        whole[place] ^= 0xFF
+    path.write_bytes(whole)
+    with pytest.raises(UserError, match=r"loogle_CR_mixup\.zip:loogle_CR_mixup_16k\.jsonl"):
+        read(path)
 
 
 REVISION = "86a3b0e6f2266281d481bcb46a0bda5b511cffb0"

@@ -297,10 +297,28 @@ def test_resolve_nothing_there(path: str, tmp_path: Path) -> None:
 
 def test_resolve_a_served_model(tmp_path: Path) -> None:
     entry = {"engine": "openai", "model": "small"}
-    nothing = {"location": None, "window": None}
+    nothing = {"location": None, "window": None, "tokenizer": None}
     assert resolve(entry, tmp_path) == {"identity": {"served": "small"}, **nothing}
     dated = resolve({**entry, "identity": "step 4000"}, tmp_path)
     assert dated == {"identity": {"served": "small", "identity": "step 4000"}, **nothing}
+
+
+def test_the_tokenizer_of_a_served_model_is_told_apart_from_the_model(tmp_path: Path, model: Path) -> None:
+    entry = {"engine": "openai", "model": "small"}
+    other = make_model(tmp_path / "other", bos=True)
+    found = [
+        resolve({**entry, "tokenizer": name}, tmp_path) for name in (str(model), str(other), "tiktoken:cl100k_base")
+    ]
+    assert [each["identity"] for each in found] == [{"served": "small"}] * 3
+    assert len({json.dumps(each["tokenizer"]) for each in found}) == 3
+    with pytest.raises(UserError, match=r"tokenizer \./none: no such folder"):
+        resolve({**entry, "tokenizer": "./none"}, tmp_path)
+
+
+def test_a_folder_without_a_model_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "large.bin").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"no config\.json in this folder"):
+        resolve(make_entry(tmp_path), tmp_path / "out")
 
 
 def test_resolve_ones_own_class(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

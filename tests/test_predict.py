@@ -204,12 +204,95 @@ def test_an_engine_that_answers_what_was_not_asked(bench, monkeypatch):
         bench.run()
 
 
-def test_an_engine_that_gives_up_in_silence(bench, monkeypatch):
+@pytest.mark.parametrize("made", [iter(()), []])
+def test_an_engine_that_gives_up_in_silence(bench, monkeypatch, made):
     import standin
 
-    monkeypatch.setattr(standin.StandIn, "generate", lambda self, requests: iter(()))
+    monkeypatch.setattr(standin.StandIn, "generate", lambda self, requests: made)
+    with pytest.raises(UserError, match="every one of its 10 records failed; the first: the engine gave no answer"):
+        bench.run()
+    assert not (bench.folder / "out.jsonl").exists()
+
+
+def test_an_engine_that_stops_half_way_leaves_failed_records_and_not_missing_ones(bench, monkeypatch):
+    import standin
+
+    whole = standin.StandIn.generate
+
+    def half(self, requests):
+        for _, completion in zip(range(4), whole(self, requests), strict=False):
+            yield completion
+
+    monkeypatch.setattr(standin.StandIn, "generate", half)
     rows, _ = bench.run()
-    assert rows == [] or all(row["error"] == "the engine gave no answer" for row in rows)
+    assert [row["error"] for row in rows] == [None] * 4 + ["the engine gave no answer"] * 6
+
+
+def test_a_cell_in_which_everything_fails_is_an_error(bench):
+    with pytest.raises(UserError, match="cell: every one of its 10 records failed; the first: it was told to fail"):
+        bench.run(options={"fail": ""})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"text": None}, "gave a text of type NoneType"),
+        ({"text": 5}, "gave a text of type int"),
+        ({"text": b"x"}, "gave a text of type bytes"),
+        ({"finish_reason": None}, "gave finish_reason None"),
+        ({"finish_reason": "eos"}, "gave finish_reason 'eos'"),
+        ({"prompt_tokens": 3.0}, "gave prompt_tokens 3.0"),
+        ({"answer_tokens": "3"}, "gave answer_tokens '3'"),
+        ({"seconds": float("nan")}, "gave seconds nan"),
+    ],
+)
+def test_a_completion_that_is_none_is_refused_by_field(bench, monkeypatch, wrong, words):
+    import standin
+
+    def made(self, requests):
+        for request in requests:
+            yield Completion(**{"key": request.key, "text": "x", "finish_reason": "stop", **wrong})
+
+    monkeypatch.setattr(standin.StandIn, "generate", made)
+    with pytest.raises(UserError, match="engine 'standin:StandIn'") as caught:
+        bench.run()
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(("made", "words"), [(None, "returned None"), ([("k", "text")], "gave a tuple")])
+def test_a_generate_of_another_kind_is_refused(bench, monkeypatch, made, words):
+    import standin
+
+    monkeypatch.setattr(standin.StandIn, "generate", lambda self, requests: made)
+    with pytest.raises(UserError, match=words):
+        bench.run()
+
+
+def test_counts_of_numpy_and_repeated_answers_are_taken(bench, monkeypatch):
+    import numpy
+    import standin
+
+    def made(self, requests):
+        for request in requests:
+            for _ in range(2):
+                yield Completion(request.key, "x", "stop", numpy.int64(3), numpy.int32(1), numpy.float32(0.5))
+
+    monkeypatch.setattr(standin.StandIn, "generate", made)
+    rows, _ = bench.run()
+    assert (rows[0]["sent_tokens"], rows[0]["answer_tokens"]) == (3, 1)
+    assert json.loads((bench.folder / "usage.json").read_text())["generated_here"] == 10
+    monkeypatch.undo()
+    assert bench.run()[1] == 0
+
+
+def test_another_tokenizer_of_a_served_model_cuts_anew(bench):
+    bench.write([record(0, "long words " * 900)])
+    job = bench.job(max_prompt_tokens=100)
+    job.model["tokenizer"] = {"folder": "a"}
+    with predict.Journal(bench.folder / "none") as journal:
+        first = predict.Cell(job, journal).rendering_id(record(0))
+        job.model["tokenizer"] = {"folder": "b"}
+        assert predict.Cell(job, journal).rendering_id(record(0)) != first
 
 
 def test_text_a_model_should_not_say_survives(bench):

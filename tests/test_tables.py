@@ -230,7 +230,7 @@ def test_files_have_the_columns_promised_and_two_decimals(tmp_path: Path) -> Non
     assert b"lveval,full,mine,longflow,cmrc_mixup/16k,40.00,200,200" in lines
     assert b"lveval,full,ChatGLM3-6B-32k,published,16k,30.70,,1729" in lines
     header = (tmp_path / "leaderboard" / "lveval.csv").read_text().splitlines()[0]
-    assert header == "rank,model,setting,source,datasets,lengths,16k,overall,n,n_expected,window,hub"
+    assert header == "rank,model,setting,source,datasets,lengths,16k,overall,n,n_expected,truncated,failed,window,hub"
     demo = list(csv.DictReader((tmp_path / "leaderboard" / "demo.csv").open()))
     assert [row["source"] for row in demo] == ["longflow"]  # nothing is published for it
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.csv")}

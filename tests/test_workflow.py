@@ -155,11 +155,46 @@ def test_moved_results_are_known_and_judged_by_the_configuration(finished, tmp_p
     assert finished.counted() == {"loads": 2, "requests": 6}
 
 
+def test_restored_results_of_another_configuration_are_found_out(finished):
+    """Snakemake remembers the run with the other prompt and would take the restored files for its own."""
+    before = results(finished)
+    shutil.copytree(finished.folder / "results", finished.folder / "kept")
+    finished.config["benchmarks"]["demo"]["prompts"] = {"needle_en": "{input} {context} {input}"}
+    finished.run()
+    other = results(finished)
+    assert other != before
+    shutil.rmtree(finished.folder / "results")
+    shutil.copytree(finished.folder / "kept", finished.folder / "results")
+    assert finished.run("-n").jobs["predict"] == 2
+    finished.run()
+    assert results(finished) == other
+    assert finished.run().jobs == {}
+
+
+def test_two_runs_that_share_their_resources_do_not_take_each_other_s_records(finished, tmp_path_factory):
+    shared = str(finished.folder / "resources")
+    finished.config["run"]["resources"] = shared
+    finished.run()
+    first = results(finished)
+    second = type(finished)(tmp_path_factory.mktemp("second"), {**finished.config})
+    second.config["benchmarks"] = {"demo": {**finished.config["benchmarks"]["demo"], "seed": 2}}
+    second.run()
+    finished.counted()
+    finished.config["run"]["models"] = ["standin", "other"]
+    assert finished.run().jobs["prepare"] == 4
+    assert finished.counted() == {"loads": 4, "requests": 12}  # the new model's; the old one's come from the journal
+    ours = "results/predictions/demo/standin/full/needle_en/250.jsonl"
+    assert results(finished)[ours] == first[ours]
+
+
 def test_a_look_at_another_configuration_changes_nothing(finished):
     finished.config["benchmarks"]["demo"]["prompts"] = {"needle_en": "{input} {context} {input}"}
+    stamps = {path: path.stat().st_mtime for path in finished.folder.glob("results/**/*") if path.is_file()}
     assert finished.run("-n").jobs["predict"] == 2
     del finished.config["benchmarks"]["demo"]["prompts"]
     assert finished.run().jobs == {}
+    for path, stamp in stamps.items():
+        assert abs(path.stat().st_mtime - stamp) < 5
 
 
 def test_snakemake_s_report_holds_tables_and_plots_and_loads_nothing_from_elsewhere(finished):
@@ -248,12 +283,29 @@ def test_a_failed_cell_names_its_fault_and_loses_no_other(workflow):
 
 def test_a_failing_record_fails_no_cell(workflow):
     workflow.config["models"]["standin"]["options"] = {"fail": "_0001"}
-    workflow.run()
+    said = workflow.run().text
+    assert "4 records in 4 cells failed and count 0" in said
     score = json.loads((workflow.folder / "results/scores/demo/standin/full/needle_en/250.json").read_text())
     assert score["counts"]["failed"] == 1
     protocol = json.loads((workflow.folder / "results/tables/demo/standin/full/protocol.json").read_text())
     assert protocol["records"]["failed"] == 4
     assert protocol["records"]["expected"] == 12
+    board = (workflow.folder / "results/leaderboard/demo.csv").read_text().splitlines()
+    assert dict(zip(board[0].split(","), board[1].split(","), strict=True))["failed"] == "4"
+    workflow.counted()
+    workflow.config["models"]["standin"]["options"] = {"fail": "_none"}
+    workflow.run()  # another engine option is another model: everything is asked again
+    assert workflow.counted()["requests"] == 12
+
+
+def test_failed_records_are_tried_again_by_name_and_nothing_else_is(workflow):
+    workflow.environment["STANDIN_FAIL"] = "_0001"
+    workflow.run()
+    assert workflow.counted()["requests"] == 8
+    del workflow.environment["STANDIN_FAIL"]
+    workflow.run("-R", "predict", "predict_api", "--")
+    assert workflow.counted()["requests"] == 4
+    assert "and count 0" not in workflow.run().text
 
 
 class TestLimits:

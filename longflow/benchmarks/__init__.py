@@ -21,10 +21,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Annotated, Any, Literal, Protocol, cast
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from longflow.errors import UserError, nearest
 from longflow.records import Record
@@ -35,24 +35,27 @@ CellScore = tuple[str, str, float]
 """Data set, length and score of a cell, for the published layouts."""
 
 
+def _level_name(value: Any) -> Any:
+    """A level as its name: YAML reads 500 as a number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Level = Annotated[str, BeforeValidator(_level_name), WithJsonSchema({"type": ["string", "integer"]})]
+
+
 class BenchmarkOptions(BaseModel):
     """What a run may choose about any benchmark."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     datasets: Literal["all"] | list[str] = Field("all", description="Data sets to run, or all of them.")
-    lengths: Literal["all"] | list[str] = Field("all", description="Length levels to run, or all of them.")
+    lengths: Literal["all"] | list[Level] = Field("all", description="Length levels to run, or all of them.")
     prompts: dict[str, str] = Field({}, description="Own prompt templates by data set; recorded in protocol.json.")
     max_new_tokens: dict[str, int] = Field({}, description="Own answer lengths by data set, in tokens.")
     rouge_overflow: Literal["reference", "exact"] = Field(
         "reference",
         description="ROUGE-L of very long texts without full stops: 0 as the reference's recursion gives, or exact.",
     )
-
-    @field_validator("lengths", mode="before")
-    @classmethod
-    def _lengths_are_names(cls, value: Any) -> Any:
-        return [str(item) for item in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)

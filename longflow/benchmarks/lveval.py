@@ -12,6 +12,7 @@ import io
 import json
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,13 @@ def prepare(task: Task, length: str, options: Options, sources: Sequence[str]) -
     """
     where, rows = _rows(task, length, Path(sources[0]))
     count = 0
-    for count, row in enumerate(rows, 1):
-        yield _record(task, length, count - 1, row, f"{where}, record {count}")
+    try:
+        for count, row in enumerate(rows, 1):
+            yield _record(task, length, count - 1, row, f"{where}, record {count}")
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise UserError(
+            f"{where}: damaged after record {count} ({error}); delete it to have it fetched again"
+        ) from error
     if count != task.n:
         raise UserError(f"{where}: {count} records, but {task.dataset} has {task.n} at {length}; the file is not whole")
 
@@ -81,11 +87,12 @@ def _rows(task: Task, length: str, path: Path) -> tuple[str, Iterator[dict[str, 
         archive = zipfile.ZipFile(path)
         # Members are read in place, never unpacked, so a member's name cannot lead anywhere.
         member = next((m for m in archive.namelist() if m.rsplit("/", 1)[-1] == name), None)
-    except (OSError, zipfile.BadZipFile) as error:
+        stream = archive.open(member) if member is not None else None
+    except (OSError, zipfile.BadZipFile, RuntimeError) as error:
         raise UserError(f"{path}: not a readable zip archive ({error}); delete it to have it fetched again") from error
-    if member is None:
+    if stream is None:
         raise UserError(f"{path}: holds no {name}; it has {', '.join(archive.namelist()[:6]) or 'nothing'}")
-    return f"{path}:{member}", parse_jsonl(archive.open(member), f"{path}:{member}")
+    return f"{path}:{member}", parse_jsonl(stream, f"{path}:{member}")
 
 
 def _record(task: Task, length: str, index: int, row: dict[str, Any], where: str) -> Record:
@@ -94,6 +101,8 @@ def _record(task: Task, length: str, index: int, row: dict[str, Any], where: str
             raise UserError(f"{where}: {key!r} should be a {kind.__name__}, found {type(row.get(key)).__name__}")
     if not all(isinstance(answer, str) for answer in row["answers"]):
         raise UserError(f"{where}: 'answers' should be a list of strings")
+    if not isinstance(row.get("answer_keywords"), str | None):
+        raise UserError(f"{where}: 'answer_keywords' should be text, found {type(row['answer_keywords']).__name__}")
     return Record(
         id=f"{task.dataset}_{length}_{index:04d}",
         question_id=question_id(task.dataset, row["input"], row["answers"]),
