@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import helpers_scores
 import pytest
 from matplotlib import font_manager
 from matplotlib.axes import Axes
@@ -24,22 +25,7 @@ LENGTHS = list(benchmarks.load("lveval").lengths)
 
 
 def summary(dataset: str, length: str, score: float | None, model: str = "mine", truncated: int = 0) -> dict[str, Any]:
-    task = benchmarks.load("lveval").tasks.get(dataset, benchmarks.load("lveval").tasks["cmrc_mixup"])
-    return {
-        "benchmark": "lveval",
-        "model": model,
-        "setting": "full",
-        "dataset": dataset,
-        "length": length,
-        "metric": task.metric,
-        "language": task.language,
-        "category": task.category,
-        "score": score,
-        "score_expected": score,
-        "n": task.n,
-        "n_expected": task.n,
-        "counts": {"truncated": truncated},
-    }
+    return helpers_scores.summary(dataset, length, score, model, counts={"truncated": truncated})
 
 
 def draw(figure: str, summaries: list[dict[str, Any]]) -> Figure:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers_scores import summary
 
 from longflow import benchmarks, leaderboard, published
 from longflow.cells import Cell
@@ -18,34 +19,6 @@ from longflow.tables import csv_text, protocol_json, read_summaries, write_table
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 LVEVAL = benchmarks.load("lveval")
-
-
-def summary(dataset: str, length: str, score: float | None, model: str = "mine", **changes: Any) -> dict[str, Any]:
-    """A cell's summary as the score stage writes it; every record found and none truncated unless changed."""
-    task = benchmarks.load(changes.get("benchmark", "lveval")).task(dataset)
-    n = changes.get("n_expected", task.n)
-    counts = dict.fromkeys(("truncated", "empty", "failed", "gated", "keywords_empty", "rouge_overflow", "ran_out"), 0)
-    counts.update(changes.pop("counts", {}))
-    return {
-        "benchmark": "lveval",
-        "model": model,
-        "setting": "full",
-        "dataset": dataset,
-        "length": length,
-        "metric": task.metric,
-        "language": task.language,
-        "category": task.category,
-        "score": score,
-        "score_expected": score,
-        "plain": score,
-        "total": (score or 0) * n / 100,
-        "n": n,
-        "n_expected": n,
-        "counts": counts,
-        "answer_keywords": {"present": n, "absent": 0},
-        "sent_tokens": {"mean": 1000.0, "max": 2000},
-        **changes,
-    }
 
 
 def long_form(summaries: list[dict[str, Any]]) -> dict[tuple[str, str, str], tuple[Any, ...]]:
