@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longflow import __version__, benchmarks
+from longflow import __version__, benchmarks, imported
 from longflow.benchmarks import length_units
-from longflow.config import Config
+from longflow.config import Config, ImportedModel
 from longflow.errors import UserError
+from longflow.figures import figures
 from longflow.jsonio import canonical, digest
 
 HERE = Path(__file__).parent
@@ -28,13 +29,10 @@ INFERENCE_VERSION = 1
 RECORDS_VERSION = 1
 """Raised when a change of code changes records."""
 
-DATA_OPTIONS = ("revision", "records", "seed")
+DATA_OPTIONS = ("revision", "records", "seed", "substitution")
 """Options of benchmarks that tell which records were taken, for the protocol."""
 
 SETTINGS = ("full",)
-
-FIGURES = ("score_by_length", "score_by_length_per_dataset", "bars_per_task_type")
-"""The plots of a benchmark; `plots.py` draws one of each name."""
 
 
 @dataclass(frozen=True, order=True)
@@ -62,13 +60,55 @@ class Cell:
 
 
 def cells(config: Config) -> Iterator[Cell]:
-    """The cells of a run: benchmark by benchmark, model by model, short lengths first."""
+    """The cells of a run: benchmark by benchmark, model by model, short lengths first.
+
+    Of a model whose predictions were made elsewhere these are the cells that have a file. Raises UserError where none
+    has, or one has two.
+    """
     for benchmark in config.run.benchmarks:
         for model in config.run.models:
+            found = None
+            if isinstance(config.models[model], ImportedModel):
+                found = imported_files(config, model, benchmark)
             for setting in SETTINGS:
                 for length in config.lengths(benchmark):
                     for dataset in config.datasets(benchmark):
-                        yield Cell(benchmark, model, setting, dataset, length)
+                        if found is None or (dataset, length) in found:
+                            yield Cell(benchmark, model, setting, dataset, length)
+
+
+@functools.cache
+def imported_files(config: Config, model: str, benchmark: str) -> dict[tuple[str, str], str]:
+    """The files of predictions made elsewhere, by data set and length; looked for once in a process."""
+    entry = config.models[model]
+    assert isinstance(entry, ImportedModel)
+    table = benchmarks.load(benchmark)
+    wanted = [(dataset, length) for dataset in config.datasets(benchmark) for length in config.lengths(benchmark)]
+    if entry.pattern is not None:
+        if wrong := imported.pattern_error(entry.pattern, len(table.tasks)):
+            raise UserError(f"models.{model}.pattern: {entry.pattern!r}: {wrong}")
+        patterns = [entry.pattern]
+    else:
+        patterns = imported.default_patterns(table.lengths, benchmark, single=len(table.tasks) == 1)
+    return imported.find(entry.path, patterns, wanted, f"models.{model}")
+
+
+def absent(config: Config) -> dict[tuple[str, str], list[str]]:
+    """Cells that were asked for and have no file of predictions made elsewhere, by benchmark and model."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for benchmark in config.run.benchmarks:
+        for model in config.run.models:
+            if isinstance(config.models[model], ImportedModel):
+                here = imported_files(config, model, benchmark)
+                missing = [
+                    f"{dataset}/{length}"
+                    for dataset in config.datasets(benchmark)
+                    for length in config.lengths(benchmark)
+                    if (dataset, length) not in here
+                ]
+                if missing:
+                    found[benchmark, model] = missing
+    return found
 
 
 class Files:
@@ -120,7 +160,8 @@ class Files:
 
     def plots(self, benchmark: str) -> list[str]:
         """The plots of a benchmark."""
-        return [f"{self.results}/plots/{benchmark}/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")]
+        folder = f"{self.results}/plots/{benchmark}"
+        return [f"{folder}/{name}.{kind}" for name in figures(benchmark) for kind in ("svg", "png")]
 
     def table(self, benchmark: str, model: str, setting: str, name: str) -> str:
         """A file among the tables of a model."""
@@ -134,7 +175,7 @@ def records_spec(config: Config, benchmark: str, dataset: str, length: str) -> s
     the same after all cost nothing, the journal knows them.
     """
     options = config.options[benchmark].model_dump()
-    for other in ("datasets", "lengths", "prompts", "max_new_tokens", "rouge_overflow"):
+    for other in ("datasets", "lengths", "prompts", "max_new_tokens", "rouge_overflow", "code_similarity"):
         options.pop(other)
     return canonical(
         {"benchmark": benchmark, "dataset": dataset, "length": length, **options, "version": RECORDS_VERSION}
@@ -156,27 +197,44 @@ def model_files(config: Config, model: str) -> list[str]:
 
 def model_spec(config: Config, model: str) -> str:
     """What decides which model this is, as far as the configuration tells."""
-    entry = config.models[model].entry()
+    entry = config.runnable(model).entry()
     keys = ("engine", "path", "revision", "tokenizer", "model", "identity", "options", "config_overrides")
     return canonical({key: entry[key] for key in keys if entry.get(key) is not None})
 
 
+def generation(config: Config, benchmark: str, model: str, dataset: str) -> dict[str, Any]:
+    """How the answers to a data set are generated: the benchmark's way, unless the model's entry says otherwise."""
+    entry, table = config.runnable(model), benchmarks.load(benchmark)
+    task = table.task(dataset)
+    temperature = entry.temperature if entry.temperature is not None else float(table.table.get("temperature", 0.0))
+    return {
+        "max_new_tokens": config.max_new_tokens(benchmark, dataset),
+        "temperature": temperature,
+        "top_p": entry.top_p if temperature else 1.0,
+        "seed": config.run.seed if temperature else None,
+        "min_new_tokens": int(task.extra.get("min_new_tokens", 0)),
+        "stop_newline": bool(task.extra.get("stop_newline", False)),
+    }
+
+
 def predict_spec(config: Config, cell: Cell) -> str:
     """Everything in the configuration that may change a cell's predictions."""
-    model = config.models[cell.model]
+    made_elsewhere = config.models[cell.model]
+    if isinstance(made_elsewhere, ImportedModel):
+        return canonical({"model": made_elsewhere.spec(), "version": INFERENCE_VERSION})
+    model = config.runnable(cell.model)
     limit, _ = config.prompt_limit(cell.model, cell.benchmark)
+    table = benchmarks.load(cell.benchmark)
+    task = table.task(cell.dataset)
     return canonical(
         {
             "model": model.spec(),
+            "benchmark": cell.benchmark,
             "prompt": config.prompt_template(cell.benchmark, cell.dataset),
+            "wrap": task.extra.get("wrap", True),
             "max_prompt_tokens": limit,
-            "truncation": "middle",
-            "generation": {
-                "max_new_tokens": config.max_new_tokens(cell.benchmark, cell.dataset),
-                "temperature": model.temperature,
-                "top_p": model.top_p if model.temperature else 1.0,
-                "seed": config.run.seed if model.temperature else None,
-            },
+            "truncation": table.table.get("truncation", "middle"),
+            "generation": generation(config, cell.benchmark, cell.model, cell.dataset),
             "decode": "single",
             "limit": config.run.limit,
             "version": INFERENCE_VERSION,
@@ -196,17 +254,26 @@ def score_spec(config: Config, cell: Cell) -> str:
     """What decides a cell's scores: its metric, and the code of the metrics, so that editing them scores anew."""
     from longflow import metrics
 
-    task = benchmarks.load(cell.benchmark).task(cell.dataset)
+    table = benchmarks.load(cell.benchmark)
+    task, options = table.task(cell.dataset), config.options[cell.benchmark]
+    expected = expected_records(config, cell.benchmark, cell.dataset)
+    whole = expected == task.n
     return canonical(
         {
             **dict(zip(("benchmark", "model", "setting", "dataset", "length"), cell.name.split("/"), strict=True)),
             "metric": task.metric,
             "language": task.language,
             "category": task.category,
-            "n_expected": expected_records(config, cell.benchmark, cell.dataset),
-            "rouge_overflow": config.options[cell.benchmark].rouge_overflow,
-            "first_answer_only": True,
-            "code": metrics.code_digest(),
+            "n_expected": expected,
+            "rouge_overflow": options.rouge_overflow,
+            "code_similarity": options.code_similarity,
+            "answers": task.extra.get("answers", "first"),
+            "clean": task.extra.get("clean"),
+            "rounding": table.table.get("rounding", "python"),
+            # How many records of each group there should be is known of the whole data set only.
+            "groups": [list(pair) for pair in task.extra.get("groups", {}).items()] if whole else [],
+            "rows": getattr(config.models[cell.model], "rows", "all"),
+            "code": [metrics.code_digest(), _code(f"benchmarks/{cell.benchmark}.py")],
         }
     )
 
@@ -221,8 +288,28 @@ def _code(*names: str) -> str:
 def protocol(config: Config, benchmark: str, model: str, setting: str) -> dict[str, Any]:
     """How the scores of a model come about, as far as the configuration tells: the facts of protocol.json."""
     table = benchmarks.load(benchmark)
-    options, entry = config.options[benchmark], config.models[model]
+    options, made_elsewhere = config.options[benchmark], config.models[model]
     datasets = config.datasets(benchmark)
+    scoring = {
+        "metrics": {name: table.task(name).metric for name in datasets},
+        "metric_options": {
+            "rouge_overflow": options.rouge_overflow,
+            "code_similarity": options.code_similarity,
+            "answers": {name: table.task(name).extra.get("answers", "first") for name in datasets},
+        },
+    }
+    if isinstance(made_elsewhere, ImportedModel):
+        return {
+            "benchmark": benchmark,
+            "model": model,
+            "setting": setting,
+            "longflow": __version__,
+            "predictions": "made elsewhere: prompts, truncation and generation are not known",
+            "rows": made_elsewhere.rows,
+            "absent": absent(config).get((benchmark, model), []),
+            **scoring,
+        }
+    entry = config.runnable(model)
     limit, why = config.prompt_limit(model, benchmark)
     from_hub = getattr(options, "source", None) == "hub"
     spec = entry.spec()
@@ -243,21 +330,22 @@ def protocol(config: Config, benchmark: str, model: str, setting: str) -> dict[s
         },
         "first_records_only": config.run.limit,
         "prompts_sha256": {
-            name: hashlib.sha256(config.prompt_template(benchmark, name).encode("utf-8")).hexdigest()
+            name: hashlib.sha256(template.encode("utf-8")).hexdigest()
             for name in datasets
+            if (template := config.prompt_template(benchmark, name)) is not None
         },
+        "prompt_files_sha256": table.table.get("prompt_files", {}),
         "own_prompts": sorted(options.prompts),
         "chat": {name: spec[name] for name in ("chat", "chat_options", "chat_date")},
-        "truncation": {"rule": "middle, before the chat wrapper", "max_prompt_tokens": limit, "why": why},
-        "stop": "an end-of-sequence token or max_new_tokens",
-        "generation": {
-            "max_new_tokens": {name: config.max_new_tokens(benchmark, name) for name in datasets},
-            "temperature": entry.temperature,
-            "top_p": entry.top_p if entry.temperature else None,
-            "seed": config.run.seed if entry.temperature else None,
+        "not_wrapped": [name for name in datasets if not table.task(name).extra.get("wrap", True)],
+        "truncation": {
+            "rule": f"{table.table.get('truncation', 'middle')}, before the chat wrapper",
+            "max_prompt_tokens": limit,
+            "why": why,
         },
-        "metrics": {name: table.task(name).metric for name in datasets},
-        "metric_options": {"rouge_overflow": options.rouge_overflow, "answers": "the first only"},
+        "stop": "an end-of-sequence token or max_new_tokens",
+        "generation": {name: generation(config, benchmark, model, name) for name in datasets},
+        **scoring,
         "compute": {
             name: value for name, value in spec.items() if name not in ("chat", "chat_options", "chat_date", "path")
         }
@@ -274,16 +362,16 @@ def table_spec(config: Config, benchmark: str, model: str, setting: str) -> str:
 
 def leaderboard_spec(config: Config) -> str:
     """What decides the leaderboard: the cells, the published rows, and the code."""
-    code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*.yaml")
+    code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*")
     return canonical({"cells": digest([c.name for c in cells(config)]), "code": code})
 
 
 def plots_spec(config: Config, benchmark: str) -> str:
     """What decides the plots of a benchmark: its cells, the published rows, and the code."""
     names = [c.name for c in cells(config) if c.benchmark == benchmark]
-    drawing = ("plots.py", "style.py", "fonts.py")
-    code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*.yaml", *drawing)
-    return canonical({"cells": digest(names), "code": code})
+    drawing = ("plots.py", "figures.py", "style.py", "fonts.py", "metrics/*")
+    code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*", *drawing)
+    return canonical({"benchmark": benchmark, "cells": digest(names), "code": code})
 
 
 def spec_digest(spec: str) -> str:
@@ -297,7 +385,7 @@ def memory_mb(config: Config, cell: Cell, attempt: int = 1) -> int:
     Without a word in the configuration: 4 GB for Python, torch and a small model on the CPU, 24 GB to load a larger
     one for GPUs, 1 GB for a client; and for every thousand words of a record 20 MB for its text and tokens.
     """
-    model = config.models[cell.model]
+    model = config.runnable(cell.model)
     own = model.mem_mb.get(cell.length) if isinstance(model.mem_mb, dict) else model.mem_mb
     base = 1000 if model.engine == "openai" else 24_000 if model.gpu else 4000
     return (own or base + 20 * length_units(cell.length) // 1000) * attempt
@@ -305,6 +393,6 @@ def memory_mb(config: Config, cell: Cell, attempt: int = 1) -> int:
 
 def runtime_minutes(config: Config, cell: Cell, attempt: int = 1) -> int:
     """Time of a cell's job in minutes, growing with the attempt: as configured, or half an hour and 3 per 1k words."""
-    model = config.models[cell.model]
+    model = config.runnable(cell.model)
     own = model.runtime.get(cell.length) if isinstance(model.runtime, dict) else model.runtime
     return (own or 30 + 3 * length_units(cell.length) // 1000) * attempt

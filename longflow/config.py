@@ -73,12 +73,43 @@ class RunOptions(BaseModel):
         return self.journal or f"{self.results}/journal"
 
 
-class ModelOptions(BaseModel):
-    """What every model's entry may say."""
+class ModelEntry(BaseModel):
+    """What every model's entry says: which engine answers for it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    engine: str = Field(description="transformers, openai, or module:Class for an engine of one's own.")
+    engine: str = Field(description="transformers, openai, imported, or module:Class for an engine of one's own.")
+
+    spec_fields: ClassVar[tuple[str, ...]] = ("engine",)
+
+    def entry(self) -> dict[str, Any]:
+        """The entry as an engine gets it: every key with its value."""
+        return self.model_dump()
+
+    def spec(self) -> dict[str, Any]:
+        """What of the entry may change a prediction; the number of GPUs and threads, an address and a key may not."""
+        entry = self.entry()
+        return {key: entry[key] for key in self.spec_fields}
+
+
+class ImportedModel(ModelEntry):
+    """Predictions made elsewhere. No engine runs: the user's files are scored."""
+
+    engine: Literal["imported"]
+    path: Folder = Field(description="A folder of prediction files, or one file for a benchmark of one file.")
+    pattern: str | None = Field(
+        None, description="The files' names, with {dataset}, {length} and * where they differ from the benchmark's."
+    )
+    rows: Literal["all", "distinct"] = Field(
+        "all", description="Score all rows found, as the references do, or equal rows once."
+    )
+
+    spec_fields: ClassVar[tuple[str, ...]] = ("engine", "path", "pattern")
+
+
+class ModelOptions(ModelEntry):
+    """What the entry of every model that longflow runs may say."""
+
     chat: str = Field(
         description="How a prompt becomes a chat: template (the tokenizer's own), none, reference:NAME (a template the "
         "references used), or a text with {prompt}. There is no silent default."
@@ -89,14 +120,16 @@ class ModelOptions(BaseModel):
     max_prompt_tokens: int | dict[str, int] | None = Field(
         None, description="Prompt limit in tokens, for all benchmarks or by benchmark; preset from the window."
     )
-    temperature: float = Field(0.0, ge=0, description="0 is greedy, as the references decode.")
+    temperature: float | None = Field(
+        None, ge=0, description="0 is greedy; default: the benchmark's own way, which is greedy but for LongBench v2."
+    )
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus for sampled generation.")
     gpu: int = Field(0, ge=0, description="GPUs of one job of this model.")
     threads: int | None = Field(None, ge=1, description="CPU threads of one job; default 1, with GPUs 4.")
     mem_mb: int | dict[str, int] | None = Field(None, description="Memory of one job in MB, in all or by length.")
     runtime: int | dict[str, int] | None = Field(None, description="Time of one job in minutes, in all or by length.")
 
-    spec_fields: ClassVar[tuple[str, ...]] = ("engine", "chat", "chat_options", "chat_date")
+    spec_fields: ClassVar[tuple[str, ...]] = (*ModelEntry.spec_fields, "chat", "chat_options", "chat_date")
 
     @field_validator("temperature", "top_p", mode="before")
     @classmethod
@@ -107,15 +140,6 @@ class ModelOptions(BaseModel):
     def job_threads(self) -> int:
         """CPU threads of one job."""
         return self.threads or (4 if self.gpu else 1)
-
-    def entry(self) -> dict[str, Any]:
-        """The entry as an engine gets it: every key with its value."""
-        return self.model_dump()
-
-    def spec(self) -> dict[str, Any]:
-        """What of the entry may change a prediction; the number of GPUs and threads, an address and a key may not."""
-        entry = self.entry()
-        return {key: entry[key] for key in self.spec_fields}
 
 
 class TransformersModel(ModelOptions):
@@ -186,18 +210,18 @@ class CustomModel(ModelOptions):
     spec_fields: ClassVar[tuple[str, ...]] = (*ModelOptions.spec_fields, "path", "options")
 
 
-AnyModel = TransformersModel | OpenAIModel | CustomModel
-
-
-def model_class(engine: str, key: str) -> type[ModelOptions]:
+def model_class(engine: str, key: str) -> type[ModelEntry]:
     """The class of a model's entry by its engine. Raises UserError naming the key."""
-    if engine == "transformers":
-        return TransformersModel
-    if engine == "openai":
-        return OpenAIModel
+    known: dict[str, type[ModelEntry]] = {
+        "transformers": TransformersModel,
+        "openai": OpenAIModel,
+        "imported": ImportedModel,
+    }
+    if engine in known:
+        return known[engine]
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", engine):
         return CustomModel
-    hint = nearest(engine, ["transformers", "openai"])
+    hint = nearest(engine, known)
     raise UserError(f"{key}.engine: {engine!r} is not an engine; {hint} (or module:Class for one of your own)")
 
 
@@ -215,7 +239,7 @@ class Config:
         self,
         run: RunOptions,
         options: dict[str, BenchmarkOptions],
-        models: dict[str, ModelOptions],
+        models: dict[str, ModelEntry],
         merged: Mapping[str, Any],
     ) -> None:
         self.run = run
@@ -223,11 +247,18 @@ class Config:
         self.models = models
         self.merged = merged
 
-    def model(self, name: str) -> ModelOptions:
+    def model(self, name: str) -> ModelEntry:
         """A model's entry. Raises UserError with the nearest name."""
         if name not in self.models:
             raise UserError(f"models: no entry {name!r}; {nearest(name, self.models)}")
         return self.models[name]
+
+    def runnable(self, name: str) -> ModelOptions:
+        """The entry of a model that longflow runs. Raises UserError for one whose predictions were made elsewhere."""
+        model = self.model(name)
+        if not isinstance(model, ModelOptions):
+            raise UserError(f"models.{name}: its predictions were made elsewhere; nothing of it can be run")
+        return model
 
     def benchmark_options(self, name: str) -> BenchmarkOptions:
         """The options of a benchmark of this run. Raises UserError if it is not one."""
@@ -250,8 +281,8 @@ class Config:
         names = benchmarks.load(benchmark).lengths if chosen == "all" else chosen
         return sorted(dict.fromkeys(names), key=length_units)
 
-    def prompt_template(self, benchmark: str, dataset: str) -> str:
-        """The prompt template of a data set, a user's own over the benchmark's."""
+    def prompt_template(self, benchmark: str, dataset: str) -> str | None:
+        """The prompt template of a data set, a user's own over the benchmark's; None if its records bring theirs."""
         return self.options[benchmark].prompts.get(dataset) or benchmarks.load(benchmark).task(dataset).prompt
 
     def max_new_tokens(self, benchmark: str, dataset: str) -> int:
@@ -264,7 +295,7 @@ class Config:
 
         Raises UserError if it cannot be told, or if limit and answer do not fit the window.
         """
-        entry = self.models[model]
+        entry = self.runnable(model)
         key = f"models.{model}"
         window = entry.window or _window_on_disk(entry)
         given = entry.max_prompt_tokens
@@ -391,14 +422,16 @@ def parse(given: Mapping[str, Any]) -> Config:
     for name, option in options.items():
         _check_benchmark(benchmarks.load(name), option)
     config = Config(run, options, models, merged)
-    for model in run.models:
-        for benchmark in run.benchmarks:
-            config.prompt_limit(model, benchmark)
     lengths = {length for benchmark in run.benchmarks for length in config.lengths(benchmark)}
     for name in run.models:
-        _check_keys(f"models.{name}.max_prompt_tokens", models[name].max_prompt_tokens, benchmarks.names())
-        _check_keys(f"models.{name}.mem_mb", models[name].mem_mb, lengths)
-        _check_keys(f"models.{name}.runtime", models[name].runtime, lengths)
+        model = models[name]
+        if not isinstance(model, ModelOptions):
+            continue
+        for benchmark in run.benchmarks:
+            config.prompt_limit(name, benchmark)
+        _check_keys(f"models.{name}.max_prompt_tokens", model.max_prompt_tokens, benchmarks.names())
+        _check_keys(f"models.{name}.mem_mb", model.mem_mb, lengths)
+        _check_keys(f"models.{name}.runtime", model.runtime, lengths)
     return config
 
 
@@ -453,7 +486,7 @@ def _check_benchmark(benchmark: Benchmark, options: BenchmarkOptions) -> None:
             raise UserError(f"{key}.max_new_tokens.{name}: {tokens} is no length of an answer; at least 1 is needed")
 
 
-def _model(name: str, entry: Any) -> ModelOptions:
+def _model(name: str, entry: Any) -> ModelEntry:
     key = f"models.{name}"
     if not SLUG.fullmatch(name):
         raise UserError(
@@ -462,8 +495,10 @@ def _model(name: str, entry: Any) -> ModelOptions:
     if not isinstance(entry, Mapping):
         raise UserError(f"{key}: keys such as engine: and path: were expected, found {entry!r}")
     if not isinstance(entry.get("engine"), str):
-        raise UserError(f"{key}.engine: missing; choose transformers, openai, or module:Class")
+        raise UserError(f"{key}.engine: missing; choose transformers, openai, imported, or module:Class")
     model = _validate(model_class(entry["engine"], key), entry, key)
+    if not isinstance(model, ModelOptions):
+        return model
     if wrong := chat_rule_error(model.chat):
         raise UserError(f"{key}.chat: {model.chat!r}: {wrong}")
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", model.chat_date):
@@ -524,7 +559,10 @@ def json_schema() -> dict[str, Any]:
                 "type": "object",
                 "propertyNames": {"pattern": f"^{SLUG.pattern}$"},
                 "additionalProperties": {
-                    "anyOf": [TransformersModel.model_json_schema(), OpenAIModel.model_json_schema(), custom]
+                    "anyOf": [
+                        *(known.model_json_schema() for known in (TransformersModel, OpenAIModel, ImportedModel)),
+                        custom,
+                    ]
                 },
             },
         },

@@ -1,14 +1,16 @@
 """Models side by side, one's own and the published ones.
 
-Means are LV-Eval's: unweighted, over the data sets at each length, then over the lengths. Own scores are over the
-number of records that were expected, so a run that lost records cannot gain by it.
+A benchmark's means are all unweighted and told by their members: cells, groups within cells, other means. A benchmark
+names them itself (`MEANS`) or has those of its length levels, which are LV-Eval's: over the data sets at each length,
+then over the lengths. Own scores are over the number of records that were expected, so a run that lost records cannot
+gain by it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from longflow import benchmarks, published
@@ -19,14 +21,22 @@ from longflow.tables import Summary, csv_text
 COLUMNS = ("benchmark", "setting", "model", "source", "group", "score", "n", "n_expected")
 OWN, PUBLISHED = "longflow", "published"
 PUBLISHED_SETTING = "full"
+COMPENSATED = "compensated"
+"""A score in which an answer that cannot be parsed counts as a guess."""
 
 CellKey = tuple[str, str]
 """Data set and length."""
 
+Means = Mapping[str, Sequence[str]]
+"""The members of each mean, by its name: "dataset/length", "dataset/length/group", or the name of another mean."""
+
 
 @dataclass(frozen=True)
 class Cell:
-    """Score (percent) of an entry on one data set at one length; counts of records are None where not published."""
+    """Score (percent) of an entry on one data set at one length, or on a group of its records.
+
+    Counts of records are None where they are not known: published ones, and what befell the records of a group.
+    """
 
     score: float
     n: int | None
@@ -36,8 +46,19 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Mean:
+    """An unweighted mean (percent), and the leaves (cells, groups of cells) that it stands on, each once."""
+
+    score: float
+    behind: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Entry:
-    """One line of a leaderboard: a model under a setting, with the cells it has a score for."""
+    """One line of a leaderboard: a model under a setting, with the cells it has a score for.
+
+    `groups` are the groups within cells by their names "dataset/length/group", `given` published means.
+    """
 
     model: str
     setting: str
@@ -45,11 +66,25 @@ class Entry:
     cells: dict[CellKey, Cell]
     window: str | None = None
     hub: str | None = None
+    groups: dict[str, Cell] = field(default_factory=dict)
+    given: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def own(self) -> bool:
         """Whether longflow computed it."""
         return self.source == OWN
+
+    def leaves(self) -> dict[str, Cell]:
+        """Everything that means are made of: cells as "dataset/length", each with its groups after it."""
+        found: dict[str, Cell] = {}
+        for (dataset, length), cell in self.cells.items():
+            found[f"{dataset}/{length}"] = cell
+            found |= {name: group for name, group in self.groups.items() if name.startswith(f"{dataset}/{length}/")}
+        return found
+
+    def means(self, members: Means) -> dict[str, Mean]:
+        """Those of the means that the entry has; a published mean is the published number."""
+        return means(members, {name: leaf.score for name, leaf in self.leaves().items()}, self.given)
 
     def level_mean(self, length: str, datasets: Collection[str]) -> float | None:
         """Unweighted mean (percent) at a length over those of `datasets` that the entry has; None without any."""
@@ -76,10 +111,62 @@ def mean(values: Iterable[float]) -> float | None:
     return math.fsum(found) / len(found) if found else None
 
 
+def means(members: Means, leaves: Mapping[str, float], given: Mapping[str, float] | None = None) -> dict[str, Mean]:
+    """The means that can be told from these leaves (percent), in the order of `members`.
+
+    A mean that lacks a member is left out: one over fewer members would be another quantity. A mean in `given` has
+    that score, whatever its members have.
+    """
+    found: dict[str, Mean | None] = {name: Mean(score, (name,)) for name, score in leaves.items()}
+
+    def tell(name: str) -> Mean | None:
+        if name not in found:
+            found[name] = None  # a mean among its own members has no value
+            parts = [tell(member) for member in members.get(name, ())]
+            whole = [part for part in parts if part is not None]
+            score = mean(part.score for part in whole) if len(whole) == len(parts) else None
+            score = (given or {}).get(name, score)
+            if score is not None:
+                found[name] = Mean(score, tuple(dict.fromkeys(leaf for part in whole for leaf in part.behind)))
+        return found[name]
+
+    told = {name: tell(name) for name in members}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def fixed_means(table: Benchmark) -> Means | None:
+    """The means that a benchmark names itself; None for one whose means are those of its length levels."""
+    return getattr(table.module, "MEANS", None)
+
+
+def columns(table: Benchmark) -> list[str]:
+    """The columns of a benchmark's wide table, of one that names its means: as it says, or all means there are."""
+    return list(getattr(table.module, "COLUMNS", fixed_means(table) or ()))
+
+
+def averages(members: Means) -> list[str]:
+    """The means that are not part of another one: what a benchmark sums itself up in."""
+    parts = {member for names in members.values() for member in names}
+    return [name for name in members if name not in parts]
+
+
+def level_means(keys: Iterable[CellKey], table: Benchmark) -> Means:
+    """The means of length levels over these cells: "{length}", "{dataset}", and "overall" over the lengths."""
+    keys = list(keys)
+    lengths = ordered_lengths(keys)
+    datasets = ordered_datasets(keys, table)
+    return {
+        **{length: [f"{d}/{length}" for d in datasets if (d, length) in keys] for length in lengths},
+        **{dataset: [f"{dataset}/{n}" for n in lengths if (dataset, n) in keys] for dataset in datasets},
+        "overall": lengths,
+    }
+
+
 def entries(summaries: Sequence[Summary], benchmark: str) -> list[Entry]:
     """The entries of a benchmark: own ones by setting and model, then the published ones in their order."""
     table = benchmarks.load(benchmark)
     own: dict[tuple[str, str], dict[CellKey, Cell]] = {}
+    groups: dict[tuple[str, str], dict[str, Cell]] = {}
     for s in summaries:
         if s["benchmark"] != benchmark:
             continue
@@ -92,14 +179,38 @@ def entries(summaries: Sequence[Summary], benchmark: str) -> list[Entry]:
                 truncated=int(s["counts"].get("truncated", 0)),
                 failed=int(s["counts"].get("failed", 0)),
             )
-    rows = [Entry(model, setting, OWN, cells) for (setting, model), cells in sorted(own.items())]
+        groups.setdefault((str(s["setting"]), str(s["model"])), {}).update(_groups(s))
+    rows = [Entry(model, setting, OWN, cells, groups=groups[setting, model]) for (setting, model), cells in own.items()]
+    rows.sort(key=lambda entry: (entry.setting, entry.model))
     for model in published.load(benchmark):
         cells = {
             (dataset, length): Cell(score, None, table.task(dataset).n, None, None)
             for (dataset, length), score in model.scores.items()
         }
-        rows.append(Entry(model.name, PUBLISHED_SETTING, PUBLISHED, cells, model.window, model.hub))
+        # The means of levels are taken over the data sets that were run; those that are always over all of them are
+        # best as they were published, from scores not yet rounded.
+        given = model.means if fixed_means(table) else {}
+        rows.append(Entry(model.name, PUBLISHED_SETTING, PUBLISHED, cells, model.window, model.hub, given=given))
     return rows
+
+
+def _groups(summary: Summary) -> dict[str, Cell]:
+    """The groups of a cell that have a score, by name.
+
+    A cell's compensated score, another count of the same records, stands among them as "compensated". Like all own
+    scores it is over the records expected, of which missing ones are no guesses.
+    """
+    cell = f"{summary['dataset']}/{summary['length']}"
+    found = {
+        f"{cell}/{name}": Cell(float(group["score_expected"]), int(group["n"]), int(group["n_expected"]), None, None)
+        for name, group in (summary.get("groups") or {}).items()
+        if group["score_expected"] is not None
+    }
+    n, n_expected = int(summary["n"]), int(summary["n_expected"])
+    if summary.get("compensated") is not None:
+        over_expected = float(summary["compensated"]) * n / max(n, n_expected)
+        found[f"{cell}/{COMPENSATED}"] = Cell(over_expected, n, n_expected, None, None)
+    return found
 
 
 def ordered_datasets(keys: Iterable[CellKey], table: Benchmark) -> list[str]:
@@ -116,38 +227,73 @@ def ordered_lengths(keys: Iterable[CellKey]) -> list[str]:
 def long_rows(summaries: Sequence[Summary]) -> list[tuple[object, ...]]:
     """The rows of leaderboard.csv, in the order of `COLUMNS`, each entry over all cells it has.
 
-    Groups: "{dataset}/{length}" a cell; "{length}" the unweighted mean over data sets; "{dataset}" the unweighted mean
-    over lengths; "overall" the unweighted mean of the length means. `n` and `n_expected` are sums over the cells
-    behind a score; a published row's `n` is not known, its `n_expected` is what the benchmark has.
+    Groups: "{dataset}/{length}" a cell; "{dataset}/{length}/{group}" a group of its records; then the benchmark's means
+    by name. Of a benchmark of length levels these are "{length}", the unweighted mean over data sets; "{dataset}", over
+    lengths; "overall", of the length means. `n` and `n_expected` are sums over what is behind a score; a published
+    row's `n` is not known, its `n_expected` is what the benchmark has.
     """
     rows: list[tuple[object, ...]] = []
     for name in sorted({str(s["benchmark"]) for s in summaries}):
         table = benchmarks.load(name)
         for entry in entries(summaries, name):
-            datasets, lengths = ordered_datasets(entry.cells, table), ordered_lengths(entry.cells)
-            keys = [(d, n) for d in datasets for n in lengths if (d, n) in entry.cells]
-            groups = [(f"{d}/{n}", entry.cells[d, n].score, [(d, n)]) for d, n in keys]
-            levels = [(n, entry.level_mean(n, datasets), [k for k in keys if k[1] == n]) for n in lengths]
-            by_dataset = [[k for k in keys if k[0] == d] for d in datasets]
-            groups += [(group, score, behind) for group, score, behind in levels if score is not None]
-            for behind in by_dataset:
-                score = mean(entry.cells[k].score for k in behind)
-                assert score is not None
-                groups.append((behind[0][0], score, behind))
-            overall = mean(score for _, score, _ in levels if score is not None)
-            if overall is not None:
-                groups.append(("overall", overall, keys))
-            for group, score, behind in groups:
-                n, n_expected = _sums(entry, behind)
-                rows.append((name, entry.setting, entry.model, entry.source, group, round(score, 2), n, n_expected))
+            leaves = _ordered_leaves(entry, table)
+            fixed = fixed_means(table)
+            members = level_means(entry.cells, table) if fixed is None else fixed
+            found = {leaf: Mean(cell.score, (leaf,)) for leaf, cell in leaves.items()}
+            found |= entry.means(members)
+            for group, value in found.items():
+                n, n_expected = _sums(entry, table, value.behind or leaves_of(group, members))
+                row = (name, entry.setting, entry.model, entry.source, group, round(value.score, 2), n, n_expected)
+                rows.append(row)
     return rows
 
 
-def _sums(entry: Entry, keys: Iterable[CellKey]) -> tuple[int | None, int]:
-    """Records found (None if not published) and expected in these cells."""
-    cells = [entry.cells[key] for key in keys]
-    found = [cell.n for cell in cells if cell.n is not None]
-    return (sum(found) if entry.own else None), sum(cell.n_expected for cell in cells)
+def _ordered_leaves(entry: Entry, table: Benchmark) -> dict[str, Cell]:
+    """An entry's leaves in the benchmark's order."""
+    leaves = entry.leaves()
+    cells = [
+        f"{d}/{n}"
+        for d in ordered_datasets(entry.cells, table)
+        for n in ordered_lengths(entry.cells)
+        if (d, n) in entry.cells
+    ]
+    return {
+        name: leaf for cell in cells for name, leaf in leaves.items() if name == cell or name.startswith(f"{cell}/")
+    }
+
+
+def leaves_of(name: str, members: Means) -> list[str]:
+    """The leaves that a mean stands on by the benchmark, each once; a leaf's own name for a leaf."""
+    if name not in members:
+        return [name]
+    return list(dict.fromkeys(leaf for member in members[name] for leaf in leaves_of(member, members)))
+
+
+def groups_in(names: Iterable[str], members: Means) -> list[str]:
+    """The groups of records that these means are made of, each once, in their order."""
+    leaves = (leaf.split("/", 2) for name in names for leaf in leaves_of(name, members))
+    return list(dict.fromkeys(parts[2] for parts in leaves if len(parts) == 3 and parts[2] != COMPENSATED))
+
+
+def _sums(entry: Entry, table: Benchmark, names: Iterable[str]) -> tuple[int | None, int | None]:
+    """Records found (None if not published) and expected (None if not known) in these cells or groups."""
+    leaves = entry.leaves()
+    if entry.own:
+        cells = [leaves[name] for name in names]
+        return sum(cell.n or 0 for cell in cells), sum(cell.n_expected for cell in cells)
+    expected = [leaves[name].n_expected if name in leaves else _records(table, name) for name in names]
+    known = [n for n in expected if n is not None]
+    return None, sum(known) if len(known) == len(expected) else None
+
+
+def _records(table: Benchmark, leaf: str) -> int | None:
+    """How many records a cell or group has by the benchmark's table; None if the table does not say."""
+    dataset, _, group = (*leaf.split("/", 2), "")[:3]
+    task = table.tasks.get(dataset)
+    if task is None or not group:
+        return task.n if task else None
+    sizes = task.extra.get("groups")
+    return sizes.get(group) if isinstance(sizes, Mapping) else None
 
 
 def _counts(entry: Entry, keys: Iterable[CellKey]) -> tuple[int | None, int | None]:
@@ -161,38 +307,46 @@ def _counts(entry: Entry, keys: Iterable[CellKey]) -> tuple[int | None, int | No
 def wide_table(summaries: Sequence[Summary], benchmark: str) -> tuple[list[str], list[list[object]]]:
     """Header and rows of leaderboard/{benchmark}.csv: models ranked over the same cells.
 
-    The cells compared are those that every own entry (with any score) has a score for. Published rows are taken over
+    Of a benchmark that names its means, the columns are those it says, and rows are ranked by the last of them. If not
+    all own entries (with any score) have it, the last average that they all have decides.
+
+    Of a benchmark of length levels, the columns are the levels and their mean, by which rows are ranked. The cells
+    compared are those that every own entry (with any score) has a score for. Published rows are taken over
     the same cells, so their means are the published ones only if all data sets were run; `datasets` and `lengths` say
     how many of the benchmark's stand behind a row. A level that only some own entries have is shown and does not
-    count. A row that lacks a cell compared has no overall score and no rank; equal scores share a rank.
+    count.
+
+    A row that lacks what decides has no rank and stands last; equal scores share a rank.
     """
     table = benchmarks.load(benchmark)
     rows = entries(summaries, benchmark)
-    own = [set(entry.cells) for entry in rows if entry.own and entry.cells]
-    run = set().union(*own)
-    compared = set.intersection(*own) if own else set()
-    levels = ordered_lengths(run)
-    lines = []
-    for entry in rows:
-        line = _Line(entry, table, run, compared)
-        if entry.own or line.means:
-            lines.append(line)
-    lines.sort(key=lambda line: (line.overall is None, -(line.overall or 0.0), not line.entry.own, line.order))
-    header = ["rank", "model", "setting", "source", "datasets", "lengths", *levels]
-    header += ["overall", "n", "n_expected", "truncated", "failed", "window", "hub"]
-    scores = [line.overall for line in lines]
+    fixed = fixed_means(table)
+    if fixed is None:
+        own = [set(entry.cells) for entry in rows if entry.own and entry.cells]
+        run = set().union(*own)
+        compared = set.intersection(*own) if own else set()
+        shown = [*ordered_lengths(run), "overall"]
+        by = "overall"
+        lines = [_level_line(entry, table, run, compared) for entry in rows]
+    else:
+        shown = columns(table)
+        lines = [_line(entry, table, fixed) for entry in rows]
+        by = _decides([line.means for line in lines if line.entry.own and line.entry.cells], shown, fixed)
+    lines = [line for line in lines if line.entry.own or any(name in line.means for name in shown)]
+    lines.sort(key=lambda line: (by not in line.means, -line.means.get(by, 0.0), not line.entry.own, line.order))
+    header = ["rank", "model", "setting", "source", "datasets", *(["lengths"] if fixed is None else []), *shown]
+    header += ["n", "n_expected", "truncated", "failed", "window", "hub"]
+    scores = [line.means.get(by) for line in lines]
     return header, [
         [
-            None if line.overall is None else scores.index(line.overall) + 1,
+            scores.index(line.means[by]) + 1 if by in line.means else None,
             line.entry.model,
             line.entry.setting,
             line.entry.source,
-            line.datasets,
-            line.lengths,
-            *(line.means.get(level) for level in levels),
-            line.overall,
-            *_sums(line.entry, line.behind),
-            *_counts(line.entry, line.behind),
+            *line.extent,
+            *(line.means.get(name) for name in shown),
+            *_sums(line.entry, table, line.behind),
+            *_counts(line.entry, line.cells),
             line.entry.window,
             line.entry.hub,
         ]
@@ -200,28 +354,68 @@ def wide_table(summaries: Sequence[Summary], benchmark: str) -> tuple[list[str],
     ]
 
 
+@dataclass(frozen=True)
 class _Line:
-    """An entry as the wide table shows it: its means (rounded as printed) over the cells compared."""
+    """An entry as the wide table shows it.
 
-    def __init__(self, entry: Entry, table: Benchmark, run: set[CellKey], compared: set[CellKey]) -> None:
-        self.entry = entry
-        self.order = (entry.model, entry.setting)
-        complete = bool(compared) and compared <= set(entry.cells)
-        self.behind = sorted(compared if complete else run & set(entry.cells))
-        means: dict[str, float] = {}
-        for level in ordered_lengths(run):
-            at_level = {d for d, n in compared if n == level} or {d for d, n in run if n == level}
-            value = entry.level_mean(level, at_level)
-            # A published mean over fewer data sets than were compared would be another quantity.
-            if value is not None and (entry.own or all((d, level) in entry.cells for d in at_level)):
-                means[level] = value
-        self.means = {level: round(value, 2) for level, value in means.items()}
-        overall = mean(value for level, value in means.items() if level in {n for _, n in compared})
-        self.overall = round(overall, 2) if complete and overall is not None else None
-        per_level = [sum(1 for _, n in self.behind if n == level) for level in ordered_lengths(self.behind)]
-        self.datasets = f"{_span(per_level)} of {len(table.tasks)}"
-        # A benchmark built at any length has no number of lengths.
-        self.lengths = str(len(per_level)) + ("" if table.any_length else f" of {len(table.lengths)}")
+    `means` are rounded as printed, `cells` and `behind` those that its counts are of, `extent` how much of the
+    benchmark it has.
+    """
+
+    entry: Entry
+    means: dict[str, float]
+    cells: list[CellKey]
+    behind: list[str]
+    extent: list[str]
+
+    @property
+    def order(self) -> tuple[str, str]:
+        return self.entry.model, self.entry.setting
+
+
+def _line(entry: Entry, table: Benchmark, members: Means) -> _Line:
+    """A row of a benchmark that names its means, over all cells that the entry has."""
+    found = {name: round(value.score, 2) for name, value in entry.means(members).items()}
+    behind = [f"{dataset}/{length}" for dataset, length in entry.cells]
+    datasets = {dataset for dataset, _ in entry.cells}
+    if not entry.own and entry.given:  # means may be published where their members are not
+        leaves = [leaf for name in entry.given for leaf in leaves_of(name, members)]
+        behind = list(dict.fromkeys("/".join(leaf.split("/")[:2]) for leaf in leaves))
+        datasets |= {leaf.split("/")[0] for leaf in leaves}
+    return _Line(entry, found, list(entry.cells), behind, [f"{len(datasets)} of {len(table.tasks)}"])
+
+
+def _decides(own: Sequence[Mapping[str, float]], shown: Sequence[str], members: Means) -> str:
+    """The column that rows are ranked by."""
+    candidates = [name for name in averages(members) if name in shown]
+    common = [name for name in [*candidates, shown[-1]] if all(name in found for found in own)]
+    return common[-1] if common else shown[-1]
+
+
+def _level_line(entry: Entry, table: Benchmark, run: set[CellKey], compared: set[CellKey]) -> _Line:
+    """A row of a benchmark of length levels, over the cells compared if the entry has them all."""
+    complete = bool(compared) and compared <= set(entry.cells)
+    cells = sorted(compared if complete else run & set(entry.cells))
+    found: dict[str, float] = {}
+    for level in ordered_lengths(run):
+        at_level = {d for d, n in compared if n == level} or {d for d, n in run if n == level}
+        value = entry.level_mean(level, at_level)
+        # A published mean over fewer data sets than were compared would be another quantity.
+        if value is not None and (entry.own or all((d, level) in entry.cells for d in at_level)):
+            found[level] = value
+    overall = mean(value for level, value in found.items() if level in {n for _, n in compared})
+    if complete and overall is not None:
+        found["overall"] = overall
+    per_level = [sum(1 for _, n in cells if n == level) for level in ordered_lengths(cells)]
+    # A benchmark built at any length has no number of lengths.
+    lengths = str(len(per_level)) + ("" if table.any_length else f" of {len(table.lengths)}")
+    return _Line(
+        entry,
+        {name: round(value, 2) for name, value in found.items()},
+        cells,
+        [f"{dataset}/{length}" for dataset, length in cells],
+        [f"{_span(per_level)} of {len(table.tasks)}", lengths],
+    )
 
 
 def _span(counts: Sequence[int]) -> str:

@@ -1,14 +1,16 @@
-"""Figures of a benchmark's scores: by length, by data set, by kind of task.
+"""Figures of a benchmark's scores: by length, by group of records, by data set, by kind of task.
 
-Every score is over the expected number of records, as in the leaderboard, and every mean is unweighted over data
-sets. Own models stand beside the published ones (grey) over the same data sets and lengths. A level beyond a model's
-window has a hollow marker or a hatched bar. What has no score is a gap, never a zero.
+Which ones a benchmark has stands in `longflow.figures`; each is drawn by the function of its name. Every score is over
+the expected number of records, as in the leaderboard, and every mean is unweighted over data sets. Own models stand
+beside the published ones (grey) over the same data sets and lengths. A level beyond a model's window has a hollow
+marker or a hatched bar. What has no score is a gap, never a zero.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +22,29 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from longflow import benchmarks, style
-from longflow.leaderboard import Entry, entries, ordered_datasets, ordered_lengths
+from longflow.benchmarks import Benchmark
+from longflow.figures import figures
+from longflow.leaderboard import (
+    COMPENSATED,
+    Entry,
+    Means,
+    averages,
+    columns,
+    entries,
+    fixed_means,
+    groups_in,
+    ordered_datasets,
+    ordered_lengths,
+)
+from longflow.metrics import metric
 from longflow.style import GREY, HATCH, TEXT_GREY
 from longflow.tables import Summary
 
-FIGURES = ("score_by_length", "score_by_length_per_dataset", "bars_per_task_type")
-"""The figures of a benchmark; each is drawn by the function of its name and written as .svg and .png."""
-
 LANGUAGES = {"en": "English", "zh": "Chinese"}
 NO_SCORES = "no scores yet"
+NO_MEANS = "no mean has all its data sets yet"
+DOMAIN = "domain: "
+"""How groups by domain begin."""
 BEYOND = "level beyond the model's window"
 FEWER = "* mean over fewer data sets, the others have no score"
 
@@ -47,6 +63,7 @@ class Data:
     """What the figures of a benchmark draw.
 
     `datasets` and `lengths` are those of the own run, in order, scored or not; `kinds` has one item per data set.
+    `means`, `columns` and `chance` (percent that guessing gives) are the benchmark's, where it names them.
     """
 
     title: str
@@ -58,6 +75,9 @@ class Data:
     kinds: dict[str, Kind]
     of_datasets: int
     sample: bool
+    means: Means
+    columns: list[str]
+    chance: float | None
 
     @property
     def empty(self) -> bool:
@@ -72,7 +92,9 @@ class Data:
     def texts(self) -> list[str]:
         """All names that figures may draw."""
         kinds = [text for kind in self.kinds.values() for text in (kind.title or "", kind.category, kind.language)]
-        return [self.title, *self.datasets, *self.lengths, *kinds, *map(self.label, [*self.own, *self.published])]
+        names = [name for entry in self.own for name in entry.groups]
+        models = map(self.label, [*self.own, *self.published])
+        return [self.title, *self.datasets, *self.lengths, *kinds, *self.means, *names, *models]
 
     def mean(self, entry: Entry, length: str, datasets: Collection[str]) -> float | None:
         """An entry's mean at a length; a published one's only over all of these data sets."""
@@ -83,6 +105,15 @@ class Data:
     def partial(self, entry: Entry, length: str, datasets: Collection[str]) -> bool:
         """Whether a mean stands on fewer than these data sets."""
         return any((dataset, length) not in entry.cells for dataset in datasets)
+
+    def values(self, entry: Entry) -> dict[str, float]:
+        """All that an entry has a score for, by name: cells, groups of their records, and means (percent)."""
+        leaves = {name: cell.score for name, cell in entry.leaves().items()}
+        return leaves | {name: mean.score for name, mean in entry.means(self.means).items()}
+
+    def groups(self) -> list[str]:
+        """The groups of records that the columns of the leaderboard are made of, in its order."""
+        return groups_in(self.columns, self.means)
 
     def scope(self) -> str:
         """What means are over, in words."""
@@ -110,7 +141,7 @@ def gather(summaries: Sequence[Summary], benchmark: str) -> Data:
         title=table.title,
         length_unit=table.table.get("length_unit"),
         own=[entry for entry in rows if entry.own],
-        published=[entry for entry in rows if not entry.own and keys & set(entry.cells)],
+        published=[entry for entry in rows if not entry.own and (entry.given or keys & set(entry.cells))],
         datasets=ordered_datasets(keys, table),
         lengths=ordered_lengths(keys),
         kinds=kinds,
@@ -122,18 +153,28 @@ def gather(summaries: Sequence[Summary], benchmark: str) -> Data:
             for (dataset, _), cell in entry.cells.items()
             if dataset in table.tasks
         ),
+        means=fixed_means(table) or {},
+        columns=columns(table),
+        chance=_chance(table),
     )
 
 
+def _chance(table: Benchmark) -> float | None:
+    """What guessing gives in percent, where one metric that can be guessed at is all that a benchmark has."""
+    chances = {metric(task.metric).chance for task in table.tasks.values()}
+    chance = chances.pop() if len(chances) == 1 else None
+    return None if chance is None else 100 * chance
+
+
 def plot_benchmark(summaries: Sequence[Summary], benchmark: str, out_dir: str | Path) -> list[Path]:
-    """Draw every figure of a benchmark into a folder, as {figure}.svg and {figure}.png for each name in `FIGURES`.
+    """Draw every figure of a benchmark into a folder, as {figure}.svg and {figure}.png for each of its `figures`.
 
     Returns the files written. The same summaries give the same bytes with the same matplotlib and fonts.
     """
     data = gather(summaries, benchmark)
     files = []
     with style.look(data.texts()):
-        for name in FIGURES:
+        for name in figures(benchmark):
             files += style.save(globals()[name](data), out_dir, name)
     return files
 
@@ -259,6 +300,188 @@ def bars_per_task_type(data: Data) -> Figure:
     return figure
 
 
+def score_per_dataset(data: Data) -> Figure:
+    """A row per data set, a marker per model; published models are ticks."""
+    return score_by_length_per_dataset(data)
+
+
+def bars_per_category(data: Data) -> Figure:
+    """A panel per average of the benchmark: for each of its members and for itself, a bar per own model.
+
+    Published models are ticks across the bars, named beside the average.
+    """
+    panels = []
+    for average in reversed(averages(data.means)):
+        bars = [(_short(name, data.means), name) for name in data.means[average]] + [("average", average)]
+        panels.append((average, bars))
+    return _grouped_bars(data, "score by category", panels, "a category is the unweighted mean of all its data sets")
+
+
+def bars_per_group(data: Data) -> Figure:
+    """For each column of the leaderboard a bar per own model, the one that ranks first; published models are ticks."""
+    bars = [(name, name) for name in [*data.columns[-1:], *data.columns[:-1]] if name != COMPENSATED]
+    return _grouped_bars(data, "score by difficulty and length", [("", bars)], None)
+
+
+def bars_per_domain(data: Data) -> Figure:
+    """For each domain of the questions a bar per own model, with the number of questions."""
+    expected: dict[str, int] = {}
+    for entry in data.own:
+        for name, cell in entry.groups.items():
+            if name.split("/", 2)[2].startswith(DOMAIN):
+                expected[name] = max(expected.get(name, 0), cell.n_expected)
+    bars = []
+    for name in sorted(expected):
+        domain = textwrap.fill(name.split("/", 2)[2].removeprefix(DOMAIN), 18)
+        bars.append((f"{domain}\nn = {expected[name]}", name))
+    return _grouped_bars(data, "score by domain", [("", bars)], None)
+
+
+def score_by_group_per_category(data: Data) -> Figure:
+    """A panel per category and one for the average: a line per own model over the groups of records."""
+    groups = data.groups()
+    names = [name.split("/", 1) for name in data.means]
+    categories = list(dict.fromkeys(name[1] for name in names if len(name) == 2 and name[0] in groups))
+    panels = [(category, [f"{group}/{category}" for group in groups]) for category in categories]
+    panels += [("average of the categories", groups)] if all(group in data.means for group in groups) else []
+    note = "unweighted mean over all data sets of a category; each panel has its own scale"
+    return _curves(data, "score by length of the context, per category", panels, note)
+
+
+def score_by_group_per_dataset(data: Data) -> Figure:
+    """A panel per data set: a line per own model over the groups of records."""
+    panels = []
+    for dataset in data.datasets:
+        title = f"{dataset}\n{data.kinds[dataset].language} · {data.kinds[dataset].category}"
+        for length in data.lengths:
+            panels.append((title, [f"{dataset}/{length}/{group}" for group in data.groups()]))
+    return _curves(data, "score by length of the context, per data set", panels, "each panel has its own scale")
+
+
+def _short(name: str, means: Means) -> str:
+    """A member's name on an axis: a mean without the part of the table it belongs to, a cell's data set."""
+    return name.split("/", 1)[-1] if name in means else name.split("/")[0]
+
+
+def _grouped_bars(
+    data: Data, what: str, panels: Sequence[tuple[str, Sequence[tuple[str, str]]]], note: str | None
+) -> Figure:
+    """Panels (title, bars) with a group of bars for each (label, name of a score): one for each own model.
+
+    A panel without any own score is left out.
+    """
+    title = f"{data.title}: {what}"
+    if data.empty:
+        return _without_scores(title)
+    values = [data.values(entry) for entry in data.own]
+    panels = [(name, bars) for name, bars in panels if any(node in found for found in values for _, node in bars)]
+    if not panels:
+        return _without_scores(title, NO_MEANS)
+    most = max(len(bars) for _, bars in panels)
+    width = min(0.26, 0.84 / len(data.own))
+    inches = max(6.0, most * max(1.2, 0.2 * len(data.own) + 0.3) + 0.8)
+    named = inches + (1.3 if data.published else 0.0)
+    note = ", ".join(filter(None, [note, "on a sample of the records" if data.sample else None])) or None
+    figure, axes_list = _figure(data, title, len(panels), 1, (named, 2.7 * len(panels)), note)
+    reach = max(0.42, width * len(data.own) / 2 + 0.04)
+    published_drawn = False
+    for axes, (name, bars) in zip(axes_list, panels, strict=True):
+        axes.set_title(name)
+        for index, found in enumerate(values):
+            look = style.line_look(index)
+            for g, (_, node) in enumerate(bars):
+                if node not in found:
+                    continue
+                x = g + (index - (len(values) - 1) / 2) * width
+                axes.bar(x, found[node], width=width * 0.9, color=look["color"], alpha=0.55, linewidth=0, zorder=1.5)
+                # The marker tells models apart without colour, and shows a zero.
+                axes.plot(
+                    x,
+                    found[node],
+                    marker=look["marker"],
+                    markersize=0.7 * look["markersize"],
+                    zorder=3,
+                    color=look["color"],
+                    linestyle="none",
+                    clip_on=False,
+                )
+                if len(values) <= 3:
+                    axes.annotate(
+                        f"{found[node]:.1f}",
+                        (x, found[node]),
+                        (0, 4),
+                        textcoords="offset points",
+                        ha="center",
+                        va="bottom",
+                        fontsize=6.5,
+                        zorder=4,
+                        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.3},
+                    )
+        for entry in data.published:
+            found = data.values(entry)
+            for g, (_, node) in enumerate(bars):
+                if node in found:
+                    axes.plot([g - reach, g + reach], [found[node]] * 2, color=GREY, linewidth=0.7, zorder=2)
+                    published_drawn = True
+        axes.set_xticks(
+            range(len(bars)), [textwrap.fill(label, 20) if "\n" not in label else label for label, _ in bars]
+        )
+        axes.tick_params(axis="x", length=0)
+        axes.set_xlim(-0.6, len(bars) - 0.4)
+        axes.set_ylabel("score (%)")
+        if data.chance is not None:
+            axes.axhline(data.chance, color="black", linewidth=0.8, linestyle=(0, (4, 3)), zorder=2.5)
+    top = max(max(axes.dataLim.y1 for axes in axes_list), data.chance or 0.0)
+    for axes, (_, bars) in zip(axes_list, panels, strict=True):
+        _from_zero(axes, top)
+        last = bars[-1][1]
+        ends = [(found[last], e.model) for e in data.published if last in (found := data.values(e))]
+        _names_right(axes, ends, len(bars) - 1 + reach, 0.12, 0.056)  # a panel is lower than score_by_length's
+    handles: list[Any] = []
+    for index, entry in enumerate(data.own):
+        look = style.line_look(index)
+        look["linestyle"] = "none"
+        handles.append(Line2D([], [], label=data.label(entry), **look))
+    if published_drawn:
+        handles.append(Line2D([], [], color=GREY, linewidth=0.8, label="published models"))
+    if data.chance is not None:
+        label = f"chance: {data.chance:g} %"
+        handles.append(Line2D([], [], color="black", linewidth=0.8, linestyle=(0, (4, 3)), label=label))
+    _legend(figure, handles, None)
+    return figure
+
+
+def _curves(data: Data, what: str, panels: Sequence[tuple[str, Sequence[str]]], note: str) -> Figure:
+    """Panels (title, names of scores): a line per own model over the groups of records."""
+    title = f"{data.title}: {what}"
+    if data.empty:
+        return _without_scores(title)
+    values = [data.values(entry) for entry in data.own]
+    count = max(len(panels), 1)
+    wide = min(count, 4 if count > 6 else 3 if count > 4 else 2)
+    note = note + (", on a sample of the records" if data.sample else "")
+    size = (max(3.0 * wide, 5.0), 2.2 * math.ceil(count / wide))
+    figure, axes_list = _figure(data, title, len(panels), wide, size, note)
+    groups = data.groups()
+    for axes, (name, nodes) in zip(axes_list, panels, strict=True):
+        axes.set_title(name, fontsize=8)
+        for index, found in enumerate(values):
+            _curve(axes, [found.get(node) for node in nodes], [False] * len(nodes), index)
+        axes.set_xticks(range(len(groups)), groups)
+        axes.set_xlim(-0.15, len(groups) - 0.85)
+        _from_zero(axes)
+        if not any(node in found for node in nodes for found in values):
+            _say(axes, NO_SCORES if "/" in nodes[0] and nodes[0] not in data.means else NO_MEANS)
+    for axes in axes_list[::wide]:
+        axes.set_ylabel("score (%)")
+    handles: list[Any] = [
+        Line2D([], [], linewidth=1.8, label=data.label(entry), **style.line_look(index))
+        for index, entry in enumerate(data.own)
+    ]
+    _legend(figure, handles, None)
+    return figure
+
+
 def _bars_at_one_level(data: Data) -> Figure:
     """score_by_length of a single level: a horizontal bar per model, best first."""
     (length,) = data.lengths
@@ -361,10 +584,10 @@ def _figure(
     return figure, [figure.add_subplot(grid[divmod(i, columns)]) for i in range(count)]
 
 
-def _without_scores(title: str) -> Figure:
+def _without_scores(title: str, text: str = NO_SCORES) -> Figure:
     figure = Figure(figsize=(5, 2), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    figure.text(0.5, 0.45, NO_SCORES, ha="center", va="center", fontsize=12, color=TEXT_GREY)
+    figure.text(0.5, 0.45, text, ha="center", va="center", fontsize=12, color=TEXT_GREY)
     return figure
 
 
@@ -374,24 +597,35 @@ def _say(axes: Axes, text: str) -> None:
 
 def _line(axes: Axes, data: Data, entry: Entry, datasets: list[str], index: int | None) -> None:
     """An entry's means over the lengths, broken where one is missing; the published look if `index` is None."""
-    points = [(x, data.mean(entry, length, datasets)) for x, length in enumerate(data.lengths)]
-    found = [(x, y, data.lengths[x]) for x, y in points if y is not None]
-    if not found:
+    values = [data.mean(entry, length, datasets) for length in data.lengths]
+    hollow = [entry.beyond_window(length, datasets) for length in data.lengths]
+    _curve(axes, values, hollow, index)
+    if index is not None and len(datasets) > 1:
+        colour = style.line_look(index)["color"]
+        for x, y in enumerate(values):
+            if y is not None and data.partial(entry, data.lengths[x], datasets):
+                axes.annotate("*", (x, y), (4, 1), textcoords="offset points", fontsize=11, color=colour)
+
+
+def _curve(axes: Axes, values: Sequence[float | None], hollow: Sequence[bool], index: int | None) -> None:
+    """A line through values, broken where one is missing; the published look if `index` is None."""
+    points = [(x, y) for x, y in enumerate(values) if y is not None]
+    if not points:
         return
     look = style.PUBLISHED_LINE if index is None else style.line_look(index)
     own = index is not None
     zorder = 3 if own else 2
     axes.plot(
-        [x for x, _ in points],
-        [math.nan if y is None else y for _, y in points],
+        range(len(values)),
+        [math.nan if y is None else y for y in values],
         color=look["color"],
         linestyle=look["linestyle"],
         linewidth=1.8 if own else 0.7,
         zorder=zorder,
         clip_on=False,
     )
-    for hollow in (False, True):
-        some = [(x, y) for x, y, length in found if entry.beyond_window(length, datasets) == hollow]
+    for kind in (False, True):
+        some = [(x, y) for x, y in points if hollow[x] == kind]
         if not some:
             continue
         axes.plot(
@@ -402,14 +636,10 @@ def _line(axes: Axes, data: Data, entry: Entry, datasets: list[str], index: int 
             markersize=look["markersize"],
             markeredgecolor=look["color"],
             markeredgewidth=1.3 if own else 0.7,
-            markerfacecolor="white" if hollow else look["color"],
+            markerfacecolor="white" if kind else look["color"],
             zorder=zorder + 0.5,
             clip_on=False,
         )
-    if own and len(datasets) > 1:
-        for x, y, length in found:
-            if data.partial(entry, length, datasets):
-                axes.annotate("*", (x, y), (4, 1), textcoords="offset points", fontsize=11, color=look["color"])
 
 
 def _label_published(axes: Axes, data: Data) -> None:
@@ -437,12 +667,17 @@ def _label_published(axes: Axes, data: Data) -> None:
                 zorder=2.2,
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.5},
             )
+    _names_right(axes, ends, last, 0.16 * max(1.0, last / 4))
+
+
+def _names_right(axes: Axes, ends: Sequence[tuple[float, str]], x: float, away: float, gap: float = 0.033) -> None:
+    """Names of published models right of their (score, name) ends at `x`; `gap` is a share of the axis."""
     top = axes.get_ylim()[1]
-    for (y, name), place in zip(sorted(ends), _spread(sorted(y for y, _ in ends), top * 0.033, top), strict=True):
+    for (y, name), place in zip(sorted(ends), _spread(sorted(y for y, _ in ends), top * gap, top), strict=True):
         axes.annotate(
             name,
-            (last, y),
-            (last + 0.16 * max(1.0, last / 4), place),
+            (x, y),
+            (x + away, place),
             fontsize=7,
             color=TEXT_GREY,
             va="center",

@@ -93,7 +93,9 @@ class Cell:
         self.spec = job.spec
         self.engine: Engine = load_engine(job.entry["engine"], job.entry, job.model.get("location"))
         self.model_key = model_key(job.spec, job.model["identity"])
-        self.messages = job.entry.get("api") == "chat"
+        # A benchmark may say that a data set's prompts are sent as they are, whatever the model's rule.
+        self.chat = str(job.spec["model"]["chat"]) if job.spec["wrap"] else "none"
+        self.messages = job.entry.get("api") == "chat" and self.chat == "template"
         self.failures: dict[str, str] = {}
         self.asked: set[str] = set()
         self.rows: list[tuple[Record, Rendering]] = []
@@ -104,6 +106,7 @@ class Cell:
         self._rendering = digest(
             {
                 "prompt": self.spec["prompt"],
+                "wrap": self.spec["wrap"],
                 "limit": self.spec["max_prompt_tokens"],
                 "truncation": self.spec["truncation"],
                 "chat": [self.spec["model"][name] for name in ("chat", "chat_options", "chat_date")],
@@ -124,7 +127,14 @@ class Cell:
         seed = None
         if chosen["temperature"]:
             seed = int(digest([chosen["seed"], record.id, 0])[:8], 16)
-        return Generation(chosen["max_new_tokens"], float(chosen["temperature"]), float(chosen["top_p"]), seed)
+        return Generation(
+            max_new_tokens=chosen["max_new_tokens"],
+            temperature=float(chosen["temperature"]),
+            top_p=float(chosen["top_p"]),
+            seed=seed,
+            min_new_tokens=chosen["min_new_tokens"],
+            stop_newline=chosen["stop_newline"],
+        )
 
     def tokenizer(self) -> Tokenizer | None:
         """The model's tokenizer, loaded when first needed. Raises UserError if the limit cannot fit the window."""
@@ -142,7 +152,7 @@ class Cell:
         around = 0  # a server wraps the prompt itself; how, only it knows
         if not self.messages:
             model = self.spec["model"]
-            wrapper = wrap("", model["chat"], self._tokenizer, model["chat_options"], messages=False)
+            wrapper = wrap("", self.chat, self._tokenizer, model["chat_options"], messages=False)
             around = len(self._tokenizer.encode(str(wrapper.prompt), wrapper.special_tokens))
         answer = self.spec["generation"]["max_new_tokens"]
         if limit + around + answer > window:
@@ -153,18 +163,20 @@ class Cell:
 
     def render(self, record: Record) -> tuple[Rendering, Request]:
         """The request of a record, tokenised and cut as the limit says. Raises UserError naming the record."""
+        template = self.spec["prompt"] if self.spec["prompt"] is not None else record.fields.get("template")
         try:
-            text, start = render(self.spec["prompt"], record.fields)
+            if template is None:
+                raise UserError("brings no prompt template, and the configuration names none; prepare it again")
+            text, start = render(template, record.fields)
         except UserError as error:
             raise UserError(f"{self.job.records}, record {record.id}: {error}") from error
         limit = self.spec["max_prompt_tokens"]
         tokenizer = self.tokenizer()
         tokens = kept_head = kept_tail = None
         if limit is not None and tokenizer is not None:
-            cut = truncate_middle(text, limit, tokenizer)
+            cut = truncate_middle(text, limit, tokenizer, self.spec["truncation"])
             text, tokens, kept_head, kept_tail = cut.text, cut.tokens, cut.kept_head, cut.kept_tail
-        model = self.spec["model"]
-        wrapped = wrap(text, model["chat"], tokenizer, model["chat_options"], self.messages)
+        wrapped = wrap(text, self.chat, tokenizer, self.spec["model"]["chat_options"], self.messages)
         generation = self.generation(record)
         key = request_key(wrapped.prompt, wrapped.special_tokens, generation, self.model_key, self.spec["version"])
         rendering = Rendering(self.rendering_id(record), key, tokens, kept_head, kept_tail, start)
@@ -291,7 +303,8 @@ def _completions(cell: Cell) -> Iterator[Completion]:
 
 def _without_context(record: Record) -> Record:
     """A record without its text, which may be a megabyte and is not needed any more."""
-    return replace(record, fields={name: value for name, value in record.fields.items() if name != "context"})
+    large = ("context", "template", "templates")
+    return replace(record, fields={name: value for name, value in record.fields.items() if name not in large})
 
 
 def libraries(engine: str) -> str:

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Sequence
 
 from longflow import benchmarks
 from longflow.cells import Cell
-from longflow.leaderboard import mean, ordered_datasets, ordered_lengths
+from longflow.leaderboard import (
+    Means,
+    columns,
+    fixed_means,
+    groups_in,
+    leaves_of,
+    mean,
+    means,
+    ordered_datasets,
+    ordered_lengths,
+)
 from longflow.tables import Summary, cell_of
 
 NOT_YET = "·"
@@ -16,9 +26,10 @@ NOT_YET = "·"
 def preview(summaries: Sequence[Summary], expected_cells: Iterable[Cell]) -> str:
     """The scores there are of the cells there will be: a table of data set x length a benchmark, model and setting.
 
-    Scores are in percent over the rows found so far; one over fewer rows than expected is marked with ~. The last row
-    is the unweighted mean over the data sets scored, marked with * while some are missing. A summary of a cell
-    that is not expected is passed over.
+    Scores are in percent over the rows found so far; one over fewer rows than expected is marked with ~. Groups of
+    records have columns of their own. The last row is the unweighted mean over the data sets scored, marked with *
+    while some are missing; a benchmark that names its means has a line of its averages instead, those that are whole.
+    A summary of a cell that is not expected is passed over.
     """
     scored = {Cell(*cell_of(summary)): summary for summary in summaries}
     runs: dict[tuple[str, str, str], list[Cell]] = {}
@@ -44,7 +55,8 @@ def _block(name: tuple[str, str, str], cells: Sequence[Cell], scored: dict[Cell,
     """The table of one benchmark, model and setting, under a line with what was found."""
     benchmark, model, setting = name
     keys = {(cell.dataset, cell.length): cell for cell in cells}
-    datasets, lengths = ordered_datasets(keys, benchmarks.load(benchmark)), ordered_lengths(keys)
+    table = benchmarks.load(benchmark)
+    datasets, lengths = ordered_datasets(keys, table), ordered_lengths(keys)
     done = [scored[cell] for cell in cells if cell in scored]
     found, expected = sum(int(s["n"]) for s in done), sum(int(s["n_expected"]) for s in done)
     heading = f"{benchmark} / {model} / {setting}: {len(done)} of {len(cells)} cells scored"
@@ -53,20 +65,46 @@ def _block(name: tuple[str, str, str], cells: Sequence[Cell], scored: dict[Cell,
     failed = sum(int(s["counts"].get("failed", 0)) for s in done)
     if failed:
         heading += f", {failed} failed"
-    rows = [["", *(f"{length} " for length in lengths)]]
+    members = fixed_means(table)
+    groups = groups_in(columns(table), members or {})
+    rows = [["", *(f"{name} " for length in lengths for name in (length, *groups))]]
     for dataset in datasets:
-        rows.append([dataset, *(_score(keys.get((dataset, length)), scored) for length in lengths)])
-    rows.append(["mean", *(_mean(keys, datasets, length, scored) for length in lengths)])
-    return heading + "\n" + aligned(rows)
+        row = [dataset]
+        for length in lengths:
+            cell = keys.get((dataset, length))
+            row.append(_score(cell, scored))
+            row += [_score(cell, scored, group) for group in groups]
+        rows.append(row)
+    if members is None:
+        rows.append(["mean", *(_mean(keys, datasets, length, scored) for length in lengths)])
+        return heading + "\n" + aligned(rows)
+    return heading + "\n" + aligned(rows) + _averages(columns(table), members, done)
 
 
-def _score(cell: Cell | None, scored: dict[Cell, Summary]) -> str:
+def _averages(names: Iterable[str], members: Means, done: Sequence[Summary]) -> str:
+    """A line of a benchmark's averages over the rows found, if it has any; one that lacks a data set is not yet."""
+    leaves: dict[str, float] = {}
+    for s in done:
+        cell = f"{s['dataset']}/{s['length']}"
+        scores = {f"{cell}/{name}": group["score"] for name, group in (s.get("groups") or {}).items()}
+        scores[cell] = s["score"]
+        leaves |= {name: float(score) for name, score in scores.items() if score is not None}
+    found = means(members, leaves)
+    # A category's mean has a slash in its name; what is a cell or a group alone stands in the table.
+    short = [name for name in names if "/" not in name and len(leaves_of(name, members)) > 1]
+    texts = [f"{name} {found[name].score:.2f}" if name in found else f"{name} {NOT_YET}" for name in short]
+    return "\naverages: " + "   ".join(texts) if texts else ""
+
+
+def _score(cell: Cell | None, scored: dict[Cell, Summary], group: str | None = None) -> str:
+    """The score of a cell, or of a group of its records."""
     if cell is None:  # not part of the run
         return ""
     summary = scored.get(cell)
-    if summary is None or summary["score"] is None:
+    part = summary if summary is None or group is None else (summary.get("groups") or {}).get(group)
+    if part is None or part["score"] is None:
         return f"{NOT_YET} "
-    return f"{summary['score']:.2f}" + ("~" if summary["n"] < summary["n_expected"] else " ")
+    return f"{part['score']:.2f}" + ("~" if part["n"] < part["n_expected"] else " ")
 
 
 def _mean(keys: dict[tuple[str, str], Cell], datasets: Sequence[str], length: str, scored: dict[Cell, Summary]) -> str:

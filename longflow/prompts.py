@@ -19,7 +19,13 @@ VICUNA_SYSTEM = (
     "The assistant gives helpful, detailed, and polite answers to the user's questions."
 )
 
-# LV-Eval utils.py (infinigence/LVEval @ 63e7ae93), build_chat: the wrappers of the models it was published with. They
+XGEN_SYSTEM = (
+    "A chat between a curious human and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the human's questions.\n\n"
+)
+
+# The wrappers of the models that the benchmarks were published with: LV-Eval utils.py (infinigence/LVEval @ 63e7ae93)
+# and LongBench/pred.py (THUDM/LongBench @ 2e00731f), build_chat. Where the two differ, LongBench's is named so. They
 # are texts, tokenised with the tokenizer's own BOS added, which for Mistral makes two of them, as in the reference.
 REFERENCE_TEMPLATES = {
     "chatglm2": "[Round 1]\n\n问：{prompt}\n\n答：",
@@ -28,6 +34,9 @@ REFERENCE_TEMPLATES = {
     "llama2": "[INST]{prompt}[/INST]\n\n",
     "mistral": "<s>[INST] {prompt} [/INST]",
     "internlm": "<|User|>:{prompt}<eoh>\n<|Bot|>:",
+    "longbench-llama2": "[INST]{prompt}[/INST]",
+    "longchat": VICUNA_SYSTEM + " USER: {prompt} ASSISTANT:",
+    "xgen": XGEN_SYSTEM + " ### Human: {prompt}\n###",
 }
 
 
@@ -35,7 +44,11 @@ def _internlm_answer(text: str) -> str:
     return text.split("<eoa>")[0]
 
 
-POST_PROCESSING: dict[str, Callable[[str], str]] = {"internlm": _internlm_answer}
+def _xgen_answer(text: str) -> str:
+    return text.strip().replace("Assistant:", "")
+
+
+POST_PROCESSING: dict[str, Callable[[str], str]] = {"internlm": _internlm_answer, "xgen": _xgen_answer}
 """What the reference does to the answers of a model, by the name of its template."""
 
 
@@ -106,17 +119,26 @@ class Truncation:
     kept_tail: int | None = None
 
 
-def truncate_middle(prompt: str, limit: int, tokenizer: Tokenizer) -> Truncation:
+TRUNCATIONS = ("middle", "middle_joined")
+"""Rules of truncation: halves decoded apart (LV-Eval, LongBench), or ids joined and decoded once (LongBench v2)."""
+
+
+def truncate_middle(prompt: str, limit: int, tokenizer: Tokenizer, rule: str = "middle") -> Truncation:
     """Cut the middle out of a prompt of more than `limit` tokens, exactly as the references do.
 
     The prompt is tokenised with special tokens (a BOS counts). If it is too long, the first and the last
     int(limit / 2) ids are decoded separately, special tokens skipped, and joined without a separator; an odd limit
-    loses a token, and a character whose bytes the cut divides becomes U+FFFD.
-    Source: prediction.py of infinigence/LVEval @ 63e7ae93 and pred.py of THUDM/LongBench @ 2e00731f.
+    loses a token, and a character whose bytes the cut divides becomes U+FFFD. The rule `middle_joined` keeps the first
+    limit // 2 ids and the rest of the limit from the end, joins the ids and decodes them once.
+    Source: prediction.py of infinigence/LVEval @ 63e7ae93; of THUDM/LongBench @ 2e00731f, LongBench/pred.py (`middle`)
+    and pred.py (`middle_joined`).
     """
     ids = tokenizer.encode(prompt, special_tokens=True)
     if len(ids) <= limit:
         return Truncation(prompt, len(ids))
+    if rule == "middle_joined":
+        text = tokenizer.decode(ids[: limit // 2] + ids[-limit // 2 :])
+        return Truncation(text, len(ids), _common(text, prompt), _common(reversed(text), reversed(prompt)))
     half = limit // 2
     if half == 0:
         return Truncation("", len(ids), 0, 0)

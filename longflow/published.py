@@ -19,23 +19,24 @@ FOLDER = Path(__file__).parent / "published"
 class PublishedModel:
     """One model's published scores.
 
-    `window` is the name of its context window ("32k"), `hub` the model on the hub (None: an API model), `scores` are
-    percent by data set and length, `overall` the published mean by length (empty where none was published).
+    `window` is the name of its context window ("32k"; None: not told by the source), `hub` the model on the hub (None:
+    an API model, or not told), `scores` are percent by data set and length, `means` the published means by their names
+    in the benchmark (empty where none was published).
     """
 
     name: str
     source: str
-    window: str
+    window: str | None
     hub: str | None
     scores: Mapping[tuple[str, str], float]
-    overall: Mapping[str, float]
+    means: Mapping[str, float]
 
     def beyond_window(self, length: str) -> bool:
         """Whether a length level exceeds the window, by their names: 64k exceeds 32k.
 
         Levels are counted in words or characters and windows in tokens, so this is the gentlest reading.
         """
-        return length_units(length) > length_units(self.window)
+        return self.window is not None and length_units(length) > length_units(self.window)
 
 
 @functools.cache
@@ -56,7 +57,7 @@ def load(benchmark: str) -> tuple[PublishedModel, ...]:
                 for dataset, by_length in entry["scores"].items()
                 for length, score in by_length.items()
             },
-            overall=entry["overall"] or {},
+            means={mean: float(score) for mean, score in (entry["means"] or {}).items()},
         )
         for name, entry in table["models"].items()
     )

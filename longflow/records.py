@@ -18,6 +18,10 @@ Span = tuple[int, int]
 """Start and end (exclusive) of a stretch of a record's context, in characters."""
 
 
+KEPT_FIELDS = ("_id", "domain", "sub_domain", "difficulty", "choice_A", "choice_B", "choice_C", "choice_D")
+"""Fields of a benchmark's own that a prediction carries along, where its records have them."""
+
+
 def question_id(dataset: str, question: str, answers: list[str]) -> str:
     """A name for a question that is the same at every length: 12 hex digits over data set, question and answers.
 
@@ -103,13 +107,16 @@ class Prediction:
     def to_row(self) -> dict[str, Any]:
         """The row of a predictions file."""
         fields = self.record.fields
+        # A question with choices has one answer, its letter, and no input.
+        answers = fields["answers"] if "answers" in fields else [fields["answer"]]
         return {
             "pred": self.pred,
-            "answers": fields["answers"],
+            "answers": answers,
             "gold_ans": fields.get("answer_keywords"),
-            "input": fields["input"],
+            "input": fields["input"] if "input" in fields else fields["question"],
             "all_classes": fields.get("all_classes"),
             "length": fields.get("length"),
+            **{name: fields[name] for name in KEPT_FIELDS if name in fields},
             "id": self.record.id,
             "question_id": self.record.question_id,
             "prompt_tokens": self.prompt_tokens,

@@ -1,99 +1,171 @@
 """Scores: a predictions file in; a line a record and a summary out.
 
-The rules are those of LV-Eval's evaluation.py (infinigence/LVEval at 63e7ae939bd347c76b2cdb1cebfb216faca26897): of the
-answers only the first counts, a score starts at 0, the sum is taken in file order in plain floats, and the mean is
-rounded by Python's `round` to two decimals of a percentage.
+The rules are those of the references' scripts: evaluation.py of infinigence/LVEval at
+63e7ae939bd347c76b2cdb1cebfb216faca26897; eval.py (LongBench, LongBench-E) and result.py (LongBench v2) of
+THUDM/LongBench at 2e00731f8d0bff23dc4325161044d0ed8af94c1e. A score starts at 0 and is that of the first answer
+(LV-Eval) or of the best one; the sum is taken in file order in plain floats and the mean rounded by Python's `round`
+to two decimals of a percentage; LongBench-E takes numpy's mean and numpy's rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from longflow.errors import UserError
-from longflow.jsonio import atomic_write, dump_line, read_jsonl, write_json
-from longflow.metrics import KEYWORDS_EMPTY, ROUGE_OVERFLOW, Outcome, measure, metric
+from longflow.jsonio import atomic_write, digest, dump_line, read_jsonl, write_json
+from longflow.metrics import UNPARSED, Context, Outcome, metric
+from longflow.metrics.rows import Row, RowError, text_or_null, texts
 from longflow.records import question_id
 
 FAILED = "failed"
 """Flag of a record for which there is no answer: the engine failed, or the row has no `pred`."""
 
+CHOICES: dict[str, tuple[str | None, ...]] = {
+    "answers": ("first", "best"),
+    "clean": (None, "first_line"),
+    "rounding": ("python", "numpy"),
+    "rows": ("all", "distinct"),
+}
+"""What a spec may choose about scoring; the first of each is the default."""
+
 _CELL = ("benchmark", "model", "setting", "dataset", "length", "metric", "language", "category")
-_COUNTS = ("truncated", "empty", "failed", "gated", "keywords_empty", "rouge_overflow", "ran_out")
+_FLAGS = ("keywords_empty", "rouge_overflow", "truth_unreadable", "unparsed")
+_COUNTS = ("truncated", "empty", "failed", "gated", *_FLAGS, "ran_out", "ungrouped", "duplicates")
+
+GroupsOf = Callable[[Row], Sequence[str]]
+
+
+class Tally:
+    """The scores of a cell or of one of its groups."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.scores: list[float] = []
+        self.total = 0.0
+        self.compensated = 0.0
+
+    def add(self, score: float, compensated: float) -> None:
+        """Add a record's score, and its score where an unparsed answer is taken as a guess."""
+        self.scores.append(score)
+        self.total += score
+        self.compensated += compensated
+
+    @property
+    def n(self) -> int:
+        """The number of records that were scored."""
+        return len(self.scores)
+
+    def percentage(self, n: int, rounding: str) -> float | None:
+        """The mean over `n` records in percent, rounded to two decimals; None without records."""
+        if not n:
+            return None
+        if rounding == "python":
+            return round(100 * self.total / n, 2)
+        import numpy
+
+        # numpy adds in pairs, and rounds by scaling where Python rounds correctly; a mean is such a sum over n.
+        return float(round(100 * (numpy.sum(self.scores) / n), 2))
+
+    def figures(self, expected: int, rounding: str, chance: float | None) -> dict[str, Any]:
+        """The figures that a cell and its groups share; see `CellScorer.summary`."""
+        return {
+            "score": self.percentage(self.n, rounding),
+            "score_expected": self.percentage(max(self.n, expected), rounding),
+            **({} if chance is None else {"compensated": _percentage(self.compensated, self.n)}),
+            "total": self.total,
+        }
 
 
 class CellScorer:
     """Scores one cell, row by row.
 
     `spec` names the cell (benchmark, model, setting, dataset, length, metric, language, category), says how many
-    records it should have (`n_expected`) and how to score: `rouge_overflow` (default `reference`) and
-    `first_answer_only` (default true; false takes the best of all). `where` names the file in errors.
+    records it should have (`n_expected`; in each group: `groups`) and how to score: `answers` (`first`, or `best` over
+    all of them), `clean` (None, or `first_line`: of an answer only its first line that is not empty counts), `rounding`
+    (`python` or `numpy`), `rows` (`all`, or `distinct`: rows equal in all they hold are taken once), `rouge_overflow`
+    and `code_similarity`; what is absent has its default. `where` names the file in errors. `all_classes` are the
+    classes of a classification (see `classes_of`).
+
+    The groups of a row are told by the function `groups_of` of the benchmark's module, where it has one.
     """
 
-    def __init__(self, spec: dict[str, Any], where: str = "predictions") -> None:
-        metric(spec["metric"])  # an unknown name is an error even where there is nothing to score
+    def __init__(
+        self, spec: Mapping[str, Any], where: str = "predictions", all_classes: Sequence[str] | None = None
+    ) -> None:
+        self._metric = metric(spec["metric"])  # an unknown name is an error even where there is nothing to score
         self._spec = spec
         self._where = where
-        self._rows = 0
-        self._scored = 0
-        self._total = 0.0
+        self._answers, self._clean, self._rounding, self._which = (_chosen(spec, name) for name in CHOICES)
+        self._groups_of = _groups_of(spec["benchmark"])
+        self._all_classes = all_classes
+        self._options = {name: spec[name] for name in ("rouge_overflow", "code_similarity") if name in spec}
+        Context(**self._options)
+        self._seen: set[str] = set()
+        self._cell = Tally()
         self._plain_total = 0.0
+        self._expected = {name: int(n) for name, n in dict(spec.get("groups") or {}).items()}
+        self._groups = {name: Tally() for name in self._expected}
+        self._rows = 0
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._with_keywords = 0
         self._sent_rows = 0
         self._sent_total = 0
         self._sent_max: int | None = None
 
-    def add(self, row: dict[str, Any]) -> dict[str, Any]:
+    def add(self, row: Row) -> dict[str, Any] | None:
         """Score one row of a predictions file; the row needs the reference's keys at most.
 
         Returns the line of the scores file: id, question_id, score and plain (0 to 1, unrounded; None where there was
-        no `pred`), gated, flags. A row without `pred` counts as failed and not as scored; one with `pred` and `error`
+        no answer), gated, flags, and groups if the benchmark has any; or None for a row that is left out because it
+        equals an earlier one. A row without `pred` counts as failed and not as scored; one with `pred` and `error`
         counts as both, as the reference would score its empty text. Raises UserError naming file, row and key.
         """
         index = self._rows
         self._rows += 1
+        if self._repeated(row) and self._which == "distinct":
+            return None
         failed = bool(row.get("error"))
-        self._count("failed", failed or "pred" not in row)
+        try:
+            outcome = (self._metric.measure_row or self._measure_text)(row)
+        except RowError as error:
+            raise UserError(f"{self._where}, row {index + 1}: {error}") from None
+        groups = self._groups_for(row)
+        self._count("failed", failed or outcome is None)
         self._count("truncated", row.get("kept_head") is not None)
         self._count("ran_out", row.get("finish_reason") == "length")
         self._add_sent(row.get("sent_tokens"))
-        if "pred" not in row or (failed and row["pred"] is None):
-            return self._line(row, index, None)
-        pred, answers, keywords = self._checked(row, index)
-        outcome = self._measure(pred, answers, keywords)
-        self._scored += 1
-        self._total += outcome.score
-        self._plain_total += outcome.plain
-        self._with_keywords += bool(keywords)
-        self._count("empty", not failed and not pred.strip())
-        self._count("gated", outcome.gated)
-        self._count("keywords_empty", KEYWORDS_EMPTY in outcome.flags)
-        self._count("rouge_overflow", ROUGE_OVERFLOW in outcome.flags)
-        return self._line(row, index, outcome)
+        if outcome is not None:
+            self._add_outcome(outcome, groups)
+            self._with_keywords += bool(row.get("gold_ans"))
+            self._count("empty", not failed and _blank(row))
+        return self._line(row, index, outcome, groups)
 
     def summary(self) -> dict[str, Any]:
         """The cell's summary so far.
 
-        `score` is what the reference prints for the rows that have a `pred`, None if there are none (the reference ends
-        with an error); `score_expected` divides by the records there should be, so that missing and failed ones count
-        0, or by those there are if there are more. Both are percentages with two decimals, as is `plain`, the mean
-        without the keyword gate; `total` and `plain_total` are the sums behind them, unrounded. `rows` counts all rows
-        found, `n` those that have a `pred`.
+        `score` is what the reference prints for the rows that have an answer, None if there are none (the reference
+        ends with an error); `score_expected` divides by the records there should be, so that missing and failed ones
+        count 0, or by those there are if there are more. Both are percentages with two decimals, as is `plain`, the
+        mean without the keyword gate; `total` and `plain_total` are the sums behind them, unrounded. A metric that one
+        can guess at has `compensated`: unparsed answers score as a guess would. `rows` counts all rows found, `n` those
+        that were scored. `groups` has score, score_expected, total, n and n_expected of each group, in the order of the
+        spec; a group that the spec does not know is expected to have the rows that were found.
         """
-        n = self._scored
-        expected = int(self._spec["n_expected"])
+        n, expected = self._cell.n, int(self._spec["n_expected"])
+        figures = self._cell.figures(expected, self._rounding, self._metric.chance)
+        total = figures.pop("total")
         return {
             **{key: self._spec[key] for key in _CELL},
-            "score": _percentage(self._total, n),
-            "score_expected": _percentage(self._total, max(n, expected)),
+            **figures,
             "plain": _percentage(self._plain_total, n),
-            "total": self._total,
+            "total": total,
             "plain_total": self._plain_total,
             "rows": self._rows,
             "n": n,
             "n_expected": expected,
+            "groups": {name: self._group(name, tally) for name, tally in self._groups.items()},
             "counts": dict(self._counts),
             "answer_keywords": {"present": self._with_keywords, "absent": n - self._with_keywords},
             "sent_tokens": {
@@ -102,8 +174,20 @@ class CellScorer:
             },
         }
 
+    def _group(self, name: str, tally: Tally) -> dict[str, Any]:
+        expected = self._expected.get(name, tally.rows)
+        figures = tally.figures(expected, self._rounding, self._metric.chance)
+        return {**figures, "n": tally.n, "n_expected": expected}
+
     def _count(self, name: str, condition: bool) -> None:
         self._counts[name] += condition
+
+    def _repeated(self, row: Row) -> bool:
+        name = digest(row)
+        repeated = name in self._seen
+        self._seen.add(name)
+        self._count("duplicates", repeated)
+        return repeated
 
     def _add_sent(self, sent: Any) -> None:
         if isinstance(sent, int):
@@ -111,11 +195,39 @@ class CellScorer:
             self._sent_total += sent
             self._sent_max = sent if self._sent_max is None else max(self._sent_max, sent)
 
-    def _measure(self, pred: str, answers: list[str], keywords: str | None) -> Outcome:
-        name = self._spec["metric"]
-        overflow = self._spec.get("rouge_overflow", "reference")
-        counted = answers[:1] if self._spec.get("first_answer_only", True) else answers
-        outcomes = [measure(name, pred, answer, keywords, overflow) for answer in counted]
+    def _groups_for(self, row: Row) -> list[str]:
+        if self._groups_of is None:
+            return []
+        groups = list(self._groups_of(row))
+        self._count("ungrouped", not groups)
+        for name in groups:
+            self._groups.setdefault(name, Tally()).rows += 1
+        return groups
+
+    def _add_outcome(self, outcome: Outcome, groups: Iterable[str]) -> None:
+        chance = self._metric.chance
+        guessed = outcome.score if chance is None or UNPARSED not in outcome.flags else chance
+        for tally in (self._cell, *(self._groups[name] for name in groups)):
+            tally.add(outcome.score, guessed)
+        self._plain_total += outcome.plain
+        self._count("gated", outcome.gated)
+        for flag in outcome.flags:
+            self._count(flag, True)
+
+    def _measure_text(self, row: Row) -> Outcome | None:
+        """An answer held against the ground truths; None for a row without `pred`."""
+        pred, keywords = text_or_null(row, "pred"), text_or_null(row, "gold_ans")
+        if pred is None:
+            return None
+        answers = texts(row, "answers")
+        if self._answers == "first":
+            answers = answers[:1]
+        if self._clean == "first_line":
+            pred = first_line(pred)
+        if self._metric.needs_classes and self._all_classes is None:
+            raise RowError("'all_classes' is missing here and in all other rows; a list of strings was expected")
+        context = Context(gold_ans=keywords, all_classes=self._all_classes, **self._options)
+        outcomes = [self._metric.measure(pred, answer, context) for answer in answers]
         if not outcomes:
             return Outcome(0.0, 0.0)
         score = max(0.0, *(outcome.score for outcome in outcomes))
@@ -126,81 +238,103 @@ class CellScorer:
             flags=tuple(dict.fromkeys(flag for outcome in outcomes for flag in outcome.flags)),
         )
 
-    def _checked(self, row: dict[str, Any], index: int) -> tuple[str, list[str], str | None]:
-        pred, keywords = row["pred"], row.get("gold_ans")
-        if not isinstance(pred, str):
-            raise self._error(index, "pred", "a string", pred)
-        if "answers" not in row:
-            raise UserError(f"{self._where}, row {index + 1}: 'answers' is missing; a list of strings was expected")
-        answers = row["answers"]
-        if not isinstance(answers, list):
-            raise self._error(index, "answers", "a list of strings", answers)
-        for answer in answers:
-            if not isinstance(answer, str):
-                raise self._error(index, "answers", "a list of strings", answer, "a list that holds ")
-        if keywords is not None and not isinstance(keywords, str):
-            raise self._error(index, "gold_ans", "a string or null", keywords)
-        return pred, answers, keywords
-
-    def _error(self, index: int, key: str, expected: str, found: Any, inside: str = "") -> UserError:
-        kind = _JSON_NAMES.get(type(found), type(found).__name__)
-        return UserError(f"{self._where}, row {index + 1}: {key!r} must be {expected}, found {inside}{kind}")
-
-    def _line(self, row: dict[str, Any], index: int, outcome: Outcome | None) -> dict[str, Any]:
+    def _line(self, row: Row, index: int, outcome: Outcome | None, groups: list[str]) -> dict[str, Any]:
         flags = list(outcome.flags) if outcome else []
         if outcome is None or row.get("error"):
             flags.append(FAILED)
         return {
-            "id": str(row.get("id", index)),
+            "id": str(row.get("id", row.get("_id", index))),
             "question_id": row.get("question_id", self._question_id(row)),
             "score": outcome.score if outcome else None,
             "plain": outcome.plain if outcome else None,
             "gated": outcome.gated if outcome else False,
             "flags": flags,
+            **({} if self._groups_of is None else {"groups": groups}),
         }
 
-    def _question_id(self, row: dict[str, Any]) -> str | None:
+    def _question_id(self, row: Row) -> str | None:
+        if "_id" in row:
+            return str(row["_id"])
         question, answers = row.get("input"), row.get("answers")
         if not isinstance(question, str) or not isinstance(answers, list):
             return None
         return question_id(self._spec["dataset"], question, answers)
 
 
-_JSON_NAMES = {
-    type(None): "null",
-    bool: "a truth value",
-    int: "a number",
-    float: "a number",
-    str: "a string",
-    list: "a list",
-    dict: "an object",
-}
+def first_line(prediction: str) -> str:
+    """An answer's first line, after leading line ends; a line of spaces is one."""
+    return prediction.lstrip("\n").split("\n")[0]
+
+
+def classes_of(rows: Iterable[Row]) -> list[str] | None:
+    """The classes by which all rows of a file are scored: those of the last row that has some, None without one.
+
+    The reference takes the last row's for all, and ends with an error where that one has none.
+    """
+    found = None
+    for row in rows:
+        classes = row.get("all_classes")
+        if isinstance(classes, list) and all(isinstance(name, str) for name in classes):
+            found = classes
+    return found
+
+
+def _chosen(spec: Mapping[str, Any], name: str) -> str:
+    known = CHOICES[name]
+    value = spec.get(name, known[0])
+    if value not in known:
+        names = ", ".join(sorted("null" if choice is None else choice for choice in known))
+        raise UserError(f"{name}: {value!r} is not known; known: {names}")
+    return cast(str, value)
+
+
+def _groups_of(benchmark: str) -> GroupsOf | None:
+    from longflow import benchmarks
+
+    return cast("GroupsOf | None", getattr(benchmarks.load(benchmark).module, "groups_of", None))
 
 
 def _percentage(total: float, n: int) -> float | None:
     return round(100 * total / n, 2) if n else None
 
 
+def _blank(row: Row) -> bool:
+    answer = row.get("pred", row.get("response"))
+    return isinstance(answer, str) and not answer.strip()
+
+
+def _needs_classes(spec: Mapping[str, Any]) -> bool:
+    return metric(spec["metric"]).needs_classes
+
+
 def score_cell(
-    predictions: Iterable[dict[str, Any]], spec: dict[str, Any], where: str = "predictions"
+    predictions: Iterable[Row], spec: Mapping[str, Any], where: str = "predictions"
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The scores of a cell's rows and its summary; see `CellScorer`. Raises UserError."""
-    scorer = CellScorer(spec, where)
-    return [scorer.add(row) for row in predictions], scorer.summary()
+    rows: Iterable[Row] = predictions
+    classes = None
+    if _needs_classes(spec):
+        rows = list(predictions)
+        classes = classes_of(rows)
+    scorer = CellScorer(spec, where, classes)
+    lines = [line for row in rows if (line := scorer.add(row)) is not None]
+    return lines, scorer.summary()
 
 
 def run(
-    predictions_path: str | Path, spec: dict[str, Any], summary_path: str | Path, records_path: str | Path
+    predictions_path: str | Path, spec: Mapping[str, Any], summary_path: str | Path, records_path: str | Path
 ) -> dict[str, Any]:
     """Score a predictions file into a JSONL file of its records and a JSON summary, which is also returned.
 
     Each file appears whole or not at all, and their bytes depend on the predictions and the spec alone. Raises
     UserError.
     """
-    scorer = CellScorer(spec, str(predictions_path))
+    classes = classes_of(read_jsonl(predictions_path)) if _needs_classes(spec) else None
+    scorer = CellScorer(spec, str(predictions_path), classes)
     with atomic_write(records_path) as stream:
         for row in read_jsonl(predictions_path):
-            stream.write(dump_line(scorer.add(row)))
+            if (line := scorer.add(row)) is not None:
+                stream.write(dump_line(line))
     summary = scorer.summary()
     write_json(summary_path, summary)
     return summary

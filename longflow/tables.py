@@ -20,7 +20,19 @@ Summary = Mapping[str, Any]
 records there should be, with missing and failed ones as 0.
 """
 
-COUNTS = ("truncated", "empty", "failed", "gated", "keywords_empty", "rouge_overflow", "ran_out")
+COUNTS = (
+    "truncated",
+    "empty",
+    "failed",
+    "gated",
+    "keywords_empty",
+    "rouge_overflow",
+    "truth_unreadable",
+    "unparsed",
+    "ran_out",
+    "ungrouped",
+    "duplicates",
+)
 """What is counted in a cell's records, beside how many were expected and found."""
 
 _NEEDED = {
@@ -54,6 +66,8 @@ def read_summaries(paths: Iterable[str | Path]) -> list[Summary]:
         for key, kind in _NEEDED.items():
             if not isinstance(value.get(key, ...), kind):  # type: ignore[arg-type]
                 raise UserError(f"{path}: not a score summary ({key!r} is missing or malformed); score the cell again")
+        if not isinstance(value.get("groups", {}), dict):
+            raise UserError(f"{path}: not a score summary ('groups' is malformed); score the cell again")
         cell = cell_of(value)
         if cell in seen:
             raise UserError(f"{path}: the cell {'/'.join(cell)} is also in {seen[cell]}; give each cell once")
@@ -77,9 +91,9 @@ def write_tables(summaries: Sequence[Summary], benchmark: str, out_json: str | P
     there and is left out; `protocol_json` names it.
     """
     module = benchmarks.load(benchmark).module
-    scores = [(str(s["dataset"]), str(s["length"]), float(s["score"])) for s in summaries if s["score"] is not None]
-    write_text(out_json, module.result_json(scores))
-    write_text(out_csv, module.result_csv(scores))
+    scored = [summary for summary in summaries if summary["score"] is not None]
+    write_text(out_json, module.result_json(scored))
+    write_text(out_csv, module.result_csv(scored))
 
 
 def protocol_json(summaries: Sequence[Summary], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,10 +103,12 @@ def protocol_json(summaries: Sequence[Summary], facts: Mapping[str, Any]) -> dic
         summaries: the cells of the table.
         facts: what is known of the run from its configuration (prompt hashes, chat rule, limits, versions ...).
 
-    Returns the facts with `records` (sums over all cells), `cells` (the same by "{dataset}/{length}"),
-    `answer_keywords` (records with and without the field, by data set) and `cells_without_score`.
+    Returns the facts with `records` (sums over all cells), `cells` (the same by "{dataset}/{length}"), `groups`
+    (records expected and scored in each group of a cell; absent without groups), `answer_keywords` (with and without
+    the field, by data set) and `cells_without_score`.
     """
     cells = {f"{s['dataset']}/{s['length']}": _record_counts(s) for s in summaries}
+    groups = {f"{s['dataset']}/{s['length']}": _group_counts(s) for s in summaries if s.get("groups")}
     total: Counter[str] = Counter()
     keywords: dict[str, Counter[str]] = {}
     for summary, counts in zip(summaries, cells.values(), strict=True):
@@ -107,6 +123,7 @@ def protocol_json(summaries: Sequence[Summary], facts: Mapping[str, Any]) -> dic
         "answer_keywords": {dataset: dict(counts) for dataset, counts in keywords.items()},
         "cells_without_score": [f"{s['dataset']}/{s['length']}" for s in summaries if s["score"] is None],
         "cells": cells,
+        **({"groups": groups} if groups else {}),
     }
 
 
@@ -122,6 +139,14 @@ def _record_counts(summary: Summary) -> dict[str, int]:
         "found": int(summary.get("rows", n)),
         "scored": n,
         **{key: int(summary["counts"].get(key, 0)) for key in COUNTS},
+    }
+
+
+def _group_counts(summary: Summary) -> dict[str, dict[str, int]]:
+    """Records of each group of a cell; one without records has 0 scored."""
+    return {
+        name: {"expected": int(group["n_expected"]), "scored": int(group["n"])}
+        for name, group in summary["groups"].items()
     }
 
 

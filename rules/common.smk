@@ -1,5 +1,6 @@
 # What the rules share. The library decides; here is only what Snakemake needs to hear of it.
 
+import functools
 import os
 import shlex
 import sys
@@ -18,8 +19,11 @@ try:
     CONFIG = configuration.parse(config)
     FILES = cells.Files(CONFIG)
     CELLS = list(cells.cells(CONFIG))
-    RECORDS = sorted({FILES.records(c.benchmark, c.dataset, c.length) for c in CELLS})
-    MODELS = [FILES.model(model) for model in CONFIG.run.models]
+    IMPORTED = [name for name, model in CONFIG.models.items() if model.engine == "imported"]
+    RECORDS = sorted({FILES.records(c.benchmark, c.dataset, c.length) for c in CELLS if c.model not in IMPORTED})
+    MODELS = [FILES.model(model) for model in CONFIG.run.models if model not in IMPORTED]
+    for (benchmark, model), missing in cells.absent(CONFIG).items():
+        logger.warning(f"{model} has no predictions for {len(missing)} cells of {benchmark}: {', '.join(missing)}")
 except UserError as error:
     raise WorkflowError(str(error))
 
@@ -113,6 +117,16 @@ def model_file(wildcards):
     return needs(FILES.predictions(cell), cells.predict_spec(CONFIG, cell), FILES.model(cell.model))
 
 
+def imported_file(wildcards):
+    """The user's file of predictions for a cell."""
+    cell = cell_of(wildcards)
+    try:
+        file = cells.imported_files(CONFIG, cell.model, cell.benchmark)[cell.dataset, cell.length]
+    except (KeyError, UserError) as error:
+        raise WorkflowError(f"{cell.name}: no predictions: {error}")
+    return needs(FILES.predictions(cell), cells.predict_spec(CONFIG, cell), file)
+
+
 def predictions_file(wildcards):
     """The predictions that a cell's scores need."""
     cell = cell_of(wildcards)
@@ -126,11 +140,10 @@ def table_scores(wildcards):
     return needs(FILES.table(*chosen, "result.json"), cells.table_spec(CONFIG, *chosen), scores)
 
 
-def plot_scores(wildcards):
+def plot_scores(wildcards, benchmark):
     """The scores that a benchmark's plots need."""
-    first = FILES.plots(wildcards.benchmark)[0]
-    spec = cells.plots_spec(CONFIG, wildcards.benchmark)
-    return needs(first, spec, scores_of(benchmark=wildcards.benchmark))
+    spec = cells.plots_spec(CONFIG, benchmark)
+    return needs(FILES.plots(benchmark)[0], spec, scores_of(benchmark=benchmark))
 
 
 def leaderboard_scores(wildcards):

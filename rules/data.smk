@@ -21,14 +21,14 @@ rule fetch_lveval:
         spec=lambda wildcards: canonical(
             {
                 "hub": benchmarks.load("lveval").table["hub"],
+                "file": f"{wildcards.dataset}.zip",
                 "revision": CONFIG.options["lveval"].revision or benchmarks.load("lveval").table["revision"],
             }
         ),
     message:
         "Fetching LV-Eval's {wildcards.dataset}.zip from the hub"
     shell:
-        "python -m scripts.download --spec {params.spec:q} --file {wildcards.dataset}.zip"
-        " --output {output:q} > {log:q} 2>&1"
+        "python -m scripts.download --spec {params.spec:q}" " --output {output:q} > {log:q} 2>&1"
 
 
 rule prepare:
@@ -54,3 +54,32 @@ rule prepare:
     shell:
         "python -m scripts.prepare --benchmark {wildcards.benchmark} --dataset {wildcards.dataset}"
         " --length {wildcards.length} --spec {params.spec:q} --output {output:q} --sources {input:q} > {log:q} 2>&1"
+
+
+rule fetch:
+    output:
+        f"{FILES.resources}/downloads/{{source}}/{{revision}}/{{file}}",
+    log:
+        f"{FILES.results}/logs/fetch/{{source}}/{{revision}}/{{file}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/fetch/{{source}}/{{revision}}/{{file}}.tsv"
+    wildcard_constraints:
+        source=one_of([name for name in benchmarks.names() if hasattr(benchmarks.load(name).module, "download")]),
+        revision=r"[\w.-]+",
+        file=r"[\w.-]+",
+    retries: 2
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=120,
+    params:
+        spec=lambda wildcards: canonical(
+            benchmarks.load(wildcards.source).module.download(wildcards.file, wildcards.revision)
+        ),
+    message:
+        "Fetching {wildcards.file} of {wildcards.source}"
+    shell:
+        "python -m scripts.download --spec {params.spec:q} --output {output:q} > {log:q} 2>&1"

@@ -14,7 +14,7 @@ rule predict:
     benchmark:
         f"{FILES.results}/benchmarks/predict/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.tsv"
     wildcard_constraints:
-        model=one_of([name for name in CONFIG.models if name not in API_MODELS]),
+        model=one_of([name for name in CONFIG.models if name not in API_MODELS + IMPORTED]),
     conda:
         "../envs/inference.yaml"
     threads: lambda wildcards: CONFIG.models[wildcards.model].job_threads
@@ -44,3 +44,31 @@ use rule predict as predict_api with:
         api_calls=lambda wildcards: CONFIG.models[wildcards.model].api_calls,
         mem_mb=lambda wildcards, attempt: cells.memory_mb(CONFIG, cell_of(wildcards), attempt),
         runtime=lambda wildcards, attempt: cells.runtime_minutes(CONFIG, cell_of(wildcards), attempt),
+
+
+rule import_predictions:
+    input:
+        imported_file,
+    output:
+        f"{FILES.results}/predictions/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.jsonl",
+    log:
+        f"{FILES.results}/logs/import/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/import/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.tsv"
+    wildcard_constraints:
+        model=one_of(IMPORTED),
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        spec=lambda wildcards: cells.predict_spec(CONFIG, cell_of(wildcards)),
+    message:
+        "Taking the predictions of {wildcards.model} for {wildcards.benchmark} {wildcards.dataset} at {wildcards.length}"
+    shell:
+        "python -m scripts.import_predictions"
+        " {wildcards.benchmark}/{wildcards.model}/{wildcards.setting}/{wildcards.dataset}/{wildcards.length}"
+        " --predictions {input:q} --spec {params.spec:q} --output {output:q} > {log:q} 2>&1"

@@ -74,39 +74,41 @@ rule leaderboard:
         "python -m scripts.leaderboard --spec {params.spec:q} --output {output.long:q}" " > {log:q} 2>&1"
 
 
-rule plot:
-    input:
-        plot_scores,
-    output:
-        svg=[
-            report(
-                f"{FILES.results}/plots/{{benchmark}}/{figure}.svg",
-                caption="../report/plots.rst",
-                category="Plots",
-                subcategory="{benchmark}",
-                labels={"figure": figure.replace("_", " ")},
-            )
-            for figure in cells.FIGURES
-        ],
-        png=expand(
-            f"{FILES.results}/plots/{{{{benchmark}}}}/{{figure}}.png",
-            figure=cells.FIGURES,
-        ),
-    log:
-        f"{FILES.results}/logs/plot/{{benchmark}}.log",
-    benchmark:
-        f"{FILES.results}/benchmarks/plot/{{benchmark}}.tsv"
-    localrule: True
-    conda:
-        "../envs/plots.yaml"
-    threads: 1
-    resources:
-        mem_mb=2000,
-        runtime=20,
-    params:
-        spec=lambda wildcards: cells.plots_spec(CONFIG, wildcards.benchmark),
-    message:
-        "Drawing the plots of {wildcards.benchmark}"
-    shell:
-        "python -m scripts.plots --benchmark {wildcards.benchmark} --spec {params.spec:q}"
-        " --output {output.svg[0]:q} > {log:q} 2>&1"
+# A rule for each benchmark, since each has figures of its own.
+for benchmark in CONFIG.run.benchmarks:
+
+    rule:
+        name:
+            f"plot_{benchmark}"
+        input:
+            functools.partial(plot_scores, benchmark=benchmark),
+        output:
+            svg=[
+                report(
+                    path,
+                    caption="../report/plots.rst",
+                    category="Plots",
+                    subcategory=benchmark,
+                    labels={"figure": os.path.basename(path).removesuffix(".svg").replace("_", " ")},
+                )
+                for path in FILES.plots(benchmark)
+                if path.endswith(".svg")
+            ],
+            png=[path for path in FILES.plots(benchmark) if path.endswith(".png")],
+        log:
+            f"{FILES.results}/logs/plot/{benchmark}.log",
+        benchmark:
+            f"{FILES.results}/benchmarks/plot/{benchmark}.tsv"
+        localrule: True
+        conda:
+            "../envs/plots.yaml"
+        threads: 1
+        resources:
+            mem_mb=2000,
+            runtime=20,
+        params:
+            spec=cells.plots_spec(CONFIG, benchmark),
+        message:
+            f"Drawing the plots of {benchmark}"
+        shell:
+            "python -m scripts.plots --spec {params.spec:q} --output {output.svg[0]:q} > {log:q} 2>&1"

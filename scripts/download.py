@@ -1,4 +1,4 @@
-"""Fetch a file of a benchmark's hub data set at its pinned revision."""
+"""Fetch a file of a hub data set at a revision, or of a GitHub repository at a commit, checked."""
 
 import argparse
 
@@ -7,18 +7,20 @@ from longflow.cli import end
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--spec", required=True, help="the hub data set and its revision, as JSON")
-    parser.add_argument("--file", required=True, help="the file's path in the data set")
+    parser.add_argument("--spec", required=True, help="where the file comes from, as JSON: hub or github, file …")
     parser.add_argument("--output", required=True)
     arguments = parser.parse_args()
 
-    from longflow.hub import fetch
+    from longflow import github, hub
     from longflow.progress import set_up_logging
     from longflow.specs import read_spec
 
     set_up_logging()
-    spec = read_spec(arguments.spec, "hub", "revision")
-    fetch(spec["hub"], spec["revision"], arguments.file, arguments.output)
+    spec = read_spec(arguments.spec, "file")
+    if "github" in spec:
+        github.fetch(spec["github"], spec["commit"], spec["file"], spec["sha256"], arguments.output)
+    else:
+        hub.fetch(spec["hub"], spec["revision"], spec["file"], arguments.output)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from longflow.cli import add_configuration, configuration, end
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--benchmark", required=True)
     parser.add_argument("--spec", required=True, help="the specification of the plots, kept beside the first of them")
     parser.add_argument("--output", required=True, help="the first of them; the others go beside it")
     add_configuration(parser)
@@ -18,15 +17,16 @@ def main() -> None:
     from longflow import cells
     from longflow.plots import plot_benchmark
     from longflow.progress import set_up_logging
-    from longflow.specs import write_spec
+    from longflow.specs import read_spec, write_spec
     from longflow.tables import read_summaries
 
     set_up_logging()
     config = configuration(arguments)
     files = cells.Files(config)
-    mine = [cell for cell in cells.cells(config) if cell.benchmark == arguments.benchmark]
+    benchmark = read_spec(arguments.spec, "benchmark")["benchmark"]
+    mine = [cell for cell in cells.cells(config) if cell.benchmark == benchmark]
     summaries = read_summaries([files.score(cell) for cell in mine])
-    plot_benchmark(summaries, arguments.benchmark, Path(arguments.output).parent)
+    plot_benchmark(summaries, benchmark, Path(arguments.output).parent)
     write_spec(arguments.output, arguments.spec)
 
 

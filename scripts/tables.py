@@ -27,7 +27,8 @@ def main() -> None:
         raise UserError(f"{arguments.table}: no cell of this configuration is of that benchmark, model and setting")
     # Which library versions made the answers is known beside the predictions, not in the configuration.
     versions = usage.libraries(files.usage_folder, [cell.name for cell in mine])
-    identity = models.load(files.model(mine[0].model))["identity"]
+    ours = config.model(mine[0].model).engine != "imported"
+    identity = models.load(files.model(mine[0].model))["identity"] if ours else None
     summaries = tables.read_summaries([files.score(cell) for cell in mine])
     tables.write_tables(summaries, arguments.table.split("/")[0], arguments.json, arguments.csv)
     facts = {

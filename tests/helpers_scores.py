@@ -37,3 +37,20 @@ def summary(dataset: str, length: str, score: float | None, model: str = "mine",
         "sent_tokens": {"mean": 1000.0, "max": 2000},
         **changes,
     }
+
+
+def groups(
+    scores: dict[str, float | None], sizes: dict[str, int], found: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """The groups of a summary, with `sizes` records expected and, unless `found` says otherwise, found."""
+    n = {**sizes, **(found or {})}
+    return {
+        name: {
+            "score": score,
+            "score_expected": score if score is None else score * n[name] / sizes[name],
+            "total": (score or 0) * n[name] / 100,
+            "n": n[name],
+            "n_expected": sizes[name],
+        }
+        for name, score in scores.items()
+    }

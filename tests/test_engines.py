@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,35 @@ def test_finish_reasons_and_token_counts(tmp_path: Path) -> None:
     assert (just.finish_reason, just.answer_tokens) == ("stop", end + 1)
     (cut,) = run(make_entry(folder), make_requests(["the cat"], Generation(end)))
     assert (cut.finish_reason, cut.answer_tokens) == ("length", end)
+
+
+def test_an_answer_may_have_to_have_a_token_and_may_end_at_a_line_end(tmp_path: Path) -> None:
+    """LongBench's samsum: a line end is an end, and the first token is none. The loop here is the reference's."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = make_model(tmp_path, seed=3)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    newline = tokenizer.encode("\n", add_special_tokens=False)[-1]
+    # Make the line end likely, so that it comes first in some answers and later in others.
+    with torch.no_grad():
+        model.lm_head.weight[newline] *= 3
+    model.save_pretrained(folder)
+    expected, stopped = [], 0
+    for prompt in PROMPTS:
+        inputs = tokenizer(prompt, return_tensors="pt")
+        length = inputs.input_ids.shape[-1]
+        ends = [tokenizer.eos_token_id, newline]
+        output = model.generate(**inputs, max_new_tokens=12, do_sample=False, min_length=length + 1, eos_token_id=ends)[
+            0
+        ]
+        expected.append(tokenizer.decode(output[length:], skip_special_tokens=True))
+        stopped += int(output[-1]) in ends
+    assert stopped > 0
+    generation = Generation(12, min_new_tokens=1, stop_newline=True)
+    found = run(make_entry(folder), make_requests(PROMPTS, generation))
+    assert [completion.text for completion in found] == expected
+    assert sum(completion.finish_reason == "stop" for completion in found) == stopped
 
 
 def greedy_ids(folder: Path, prompt: str, count: int) -> list[int]:
@@ -442,6 +472,14 @@ def test_real_model_equals_the_reference_loop(smollm2: Path) -> None:
     assert found[0].finish_reason == "stop"
 
 
+def requests_of(api: str, prompts: list[str]) -> list[Request]:
+    """The requests that the prediction loop makes for an endpoint: messages for a chat, else texts."""
+    plain = make_requests(prompts, Generation(24))
+    if api != "chat":
+        return plain
+    return [replace(each, prompt=[{"role": "user", "content": str(each.prompt)}]) for each in plain]
+
+
 @pytest.mark.slow
 def test_a_real_server_gives_the_text_of_the_local_engine(smollm2: Path, tmp_path: Path) -> None:
     """`transformers serve` on loopback, through the openai engine, chat and completions."""
@@ -464,7 +502,7 @@ def test_a_real_server_gives_the_text_of_the_local_engine(smollm2: Path, tmp_pat
         }
         for api, sent in (("chat", REAL_PROMPTS), ("completions", prompts)):
             engine = load_engine("openai", entry | {"api": api}, None)
-            served = {found.key: found for found in engine.generate(make_requests(sent, Generation(24)))}
+            served = {found.key: found for found in engine.generate(requests_of(api, sent))}
             assert [served[found.key].text for found in local] == [found.text for found in local], api
             assert [served[found.key].finish_reason for found in local] == [found.finish_reason for found in local]
         wrong = load_engine("openai", entry | {"model": "no-such-model"}, None)

@@ -17,7 +17,7 @@ from longflow.jsonio import dump_line
 from longflow.score import score_cell
 
 TASK = benchmarks.load("lveval").task("loogle_CR_mixup")
-GOLDEN = json.loads((TESTS / "data/lveval_vectors.json").read_text(encoding="utf-8"))
+GOLDEN = json.loads((TESTS / "data/golden_vectors.json").read_text(encoding="utf-8"))
 
 
 def row(index, **changes):
@@ -107,21 +107,21 @@ def test_a_bad_archive_is_refused(tmp_path):
 
 def test_results_are_the_reference_s_byte_for_byte():
     """Predictions of the reference's own evaluation run, scored and laid out here."""
-    golden = GOLDEN["end_to_end"] if "end_to_end" in GOLDEN else GOLDEN["lveval_end_to_end"]
-    scores = []
+    golden = GOLDEN["lveval_end_to_end"]
+    summaries = []
     for name, rows in golden["files"].items():
         dataset, length = name.removesuffix(".jsonl").rsplit("_", 1)
         task = benchmarks.load("lveval").task(dataset)
         spec = {
             "benchmark": "lveval", "model": "m", "setting": "full", "dataset": dataset, "length": length,
             "metric": task.metric, "language": task.language, "category": task.category, "n_expected": task.n,
-            "rouge_overflow": "reference", "first_answer_only": True, "code": "",
+            "rouge_overflow": "reference", "answers": "first", "code": "",
         }  # fmt: skip
-        scores.append((dataset, length, score_cell(rows, spec)[1]["score"]))
-    assert result_json(scores) == golden["result_json"]
+        summaries.append(score_cell(rows, spec)[1])
+    assert result_json(summaries) == golden["result_json"]
     # The columns stand by length here, by first appearance there; all else is the same text.
-    ours, theirs = (table(text) for text in (result_csv(scores), golden["result_csv"]))
-    assert result_csv(scores).splitlines()[0] == "dataset_name,16k,32k,64k,128k,256k"
+    ours, theirs = (table(text) for text in (result_csv(summaries), golden["result_csv"]))
+    assert result_csv(summaries).splitlines()[0] == "dataset_name,16k,32k,64k,128k,256k"
     assert ours == theirs
 
 
@@ -187,14 +187,12 @@ def test_download_takes_the_files_of_the_hub_at_the_pinned_revision(workflow, hu
 
 
 def test_what_the_hub_has_not_is_one_line_and_leaves_nothing(tmp_path, hub):
-    spec = json.dumps({"hub": "Infinigence/LVEval", "revision": REVISION})
+    spec = json.dumps({"hub": "Infinigence/LVEval", "revision": REVISION, "file": "cmrc_mixup.zip"})
     command = [
         "-m",
         "scripts.download",
         "--spec",
         spec,
-        "--file",
-        "cmrc_mixup.zip",
         "--output",
         str(tmp_path / "x" / "c.zip"),
     ]

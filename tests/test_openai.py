@@ -66,7 +66,10 @@ def collect(completions: Iterator[Completion]) -> tuple[list[str], Exception | N
 def run(url: str | None, prompts: list[str], **changes: Any) -> dict[str, Completion]:
     """Answer the prompts and return the completions by prompt; none is lost and none comes twice."""
     engine = load_engine("openai", make_entry(url, **changes), None)
-    found = list(engine.generate(make_request(prompt) for prompt in prompts))
+    # As the prediction loop does: a chat gets messages, completions a text.
+    chat = changes.get("api", "chat") == "chat"
+    sent = [make_request([{"role": "user", "content": prompt}] if chat else prompt, key=prompt) for prompt in prompts]
+    found = list(engine.generate(sent))
     engine.close()
     assert sorted(completion.key for completion in found) == sorted(prompts)
     return {completion.key: completion for completion in found}
@@ -112,7 +115,11 @@ def test_sampling_settings_and_fields_that_a_server_wants_otherwise() -> None:
     with FakeServer() as server:
         entry = make_entry(server.url, max_tokens_field="max_completion_tokens", extra_body={"temperature": None})
         engine = load_engine("openai", entry, None)
-        list(engine.generate([make_request("x", Generation(9, temperature=0.7, top_p=0.9, seed=3))]))
+        list(
+            engine.generate(
+                [make_request([{"role": "user", "content": "x"}], Generation(9, temperature=0.7, top_p=0.9, seed=3))]
+            )
+        )
     body = server.requests[0]["body"]
     assert (body["max_completion_tokens"], body["top_p"], body["seed"]) == (9, 0.9, 3)
     assert "max_tokens" not in body
@@ -343,3 +350,16 @@ def test_tiktoken_takes_special_looking_text_as_text_and_half_characters_as_repl
     assert tokenizer.decode(ids[:2]) == "�"
     with pytest.raises(UserError, match="template"):
         tokenizer.chat("x", {})
+
+
+def test_a_text_is_continued_even_by_a_model_that_chats_and_may_end_at_a_line() -> None:
+    """A benchmark may say that a prompt is not wrapped, and that an answer ends at its first line."""
+    with FakeServer() as server:
+        entry = make_entry(server.url, max_tokens_field="max_completion_tokens")
+        engine = load_engine("openai", entry, None)
+        (found,) = engine.generate([make_request("few shots", Generation(5, stop_newline=True))])
+    assert found.error is None
+    assert server.requests[0]["path"] == "/v1/completions"
+    body = server.requests[0]["body"]
+    assert (body["prompt"], body["max_tokens"], body["stop"]) == ("few shots", 5, ["\n"])
+    assert "max_completion_tokens" not in body

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,19 +20,21 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from longflow import benchmarks, cells, fonts, plots, style
+from longflow import benchmarks, fonts, plots, style
+from longflow.figures import figures
 
 DATASETS = list(benchmarks.load("lveval").tasks)
 LENGTHS = list(benchmarks.load("lveval").lengths)
+FIGURES = figures("lveval")
 
 
 def summary(dataset: str, length: str, score: float | None, model: str = "mine", truncated: int = 0) -> dict[str, Any]:
     return helpers_scores.summary(dataset, length, score, model, counts={"truncated": truncated})
 
 
-def draw(figure: str, summaries: list[dict[str, Any]]) -> Figure:
+def draw(figure: str, summaries: list[dict[str, Any]], benchmark: str = "lveval") -> Figure:
     """A figure, laid out as it is when written."""
-    data = plots.gather(summaries, "lveval")
+    data = plots.gather(summaries, benchmark)
     with style.look(data.texts()):
         drawn: Figure = getattr(plots, figure)(data)
         drawn.draw_without_rendering()
@@ -69,7 +73,7 @@ def test_all_figures_are_written_twice_the_same(tmp_path: Path) -> None:
     scores = [summary(d, n, 10.0 + i, m) for m in ("a", "b") for d in DATASETS[:3] for i, n in enumerate(LENGTHS[:3])]
     first = plots.plot_benchmark(scores, "lveval", tmp_path / "one")
     second = plots.plot_benchmark(scores, "lveval", tmp_path / "two")
-    assert [path.name for path in first] == [f"{name}.{kind}" for name in plots.FIGURES for kind in ("svg", "png")]
+    assert [path.name for path in first] == [f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")]
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == sorted(path.name for path in first)
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes()
@@ -82,8 +86,17 @@ def test_all_figures_are_written_twice_the_same(tmp_path: Path) -> None:
     assert DATASETS[4] not in by_dataset
 
 
-def test_the_workflow_expects_these_figures() -> None:
-    assert tuple(cells.FIGURES) == plots.FIGURES
+@pytest.mark.parametrize("benchmark", benchmarks.names())
+def test_every_figure_of_a_benchmark_can_be_drawn(benchmark: str) -> None:
+    assert figures(benchmark)
+    assert all(callable(getattr(plots, name)) for name in figures(benchmark))
+
+
+def test_figures_are_told_without_matplotlib() -> None:
+    code = (
+        "import sys; from longflow.figures import figures; figures('longbench'); assert 'matplotlib' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_person_s_own_matplotlib_settings_change_nothing(tmp_path: Path) -> None:
@@ -165,7 +178,7 @@ def test_models_differ_in_black_and_white() -> None:
 def test_many_models_with_long_names_fit() -> None:
     names = [f"{'long-model-name-' * 3}"[:38] + f"{i:02}" for i in range(10)]
     scores = [summary(d, n, 5.0 + i, m) for i, m in enumerate(names) for d in DATASETS for n in LENGTHS]
-    for name in plots.FIGURES:
+    for name in FIGURES:
         figure = draw(name, scores)
         box = figure.get_tightbbox()
         assert box.x0 >= -0.01
@@ -177,7 +190,7 @@ def test_many_models_with_long_names_fit() -> None:
 
 @pytest.mark.parametrize("scores", [[], [summary("cmrc_mixup", "16k", None)]])
 def test_without_scores_every_figure_says_so(scores: list[dict[str, Any]], tmp_path: Path) -> None:
-    for name in plots.FIGURES:
+    for name in FIGURES:
         assert plots.NO_SCORES in words(draw(name, scores))
     assert all(path.stat().st_size > 0 for path in plots.plot_benchmark(scores, "lveval", tmp_path))
 
@@ -189,6 +202,108 @@ def test_a_data_set_or_model_without_scores_says_so() -> None:
     assert [any(t.get_text() == plots.NO_SCORES for t in axes.texts) for axes in panels] == [False, True]
     panels = draw("bars_per_task_type", scores).axes
     assert [any(t.get_text() == plots.NO_SCORES for t in axes.texts) for axes in panels] == [False, True]
+
+
+# Benchmarks that name their means
+
+
+def of(benchmark: str, value: float, model: str = "mine") -> list[dict[str, Any]]:
+    """Every data set of a benchmark with the same score, its groups with 1, 2, 3 ... more."""
+    found = []
+    for dataset, task in benchmarks.load(benchmark).tasks.items():
+        sizes = dict(task.extra.get("groups", {}))
+        groups = helpers_scores.groups({name: value + i + 1 for i, name in enumerate(sizes)}, sizes)
+        found.append(helpers_scores.summary(dataset, "full", value, model, benchmark=benchmark, groups=groups))
+    return found
+
+
+def heights(axes: Axes) -> list[float]:
+    return [float(bar.get_height()) for bar in own_bars(axes)]
+
+
+def ticks(axes: Axes) -> list[tuple[int, float]]:
+    """The ticks of published models as (place, score)."""
+    lines = [
+        line for line in axes.get_lines() if same_color(line.get_color(), style.GREY) and len(line.get_xdata()) == 2
+    ]
+    return [(round(sum(line.get_xdata()) / 2), float(line.get_ydata()[0])) for line in lines]
+
+
+def test_bars_per_category_stand_beside_the_published_ones() -> None:
+    scores = of("longbench", 20.0)
+    for s in scores:
+        if s["dataset"] in ("lcc", "repobench-p"):
+            s["score_expected"] = 80.0
+    english, chinese = draw("bars_per_category", scores, "longbench").axes
+    labels = [label.get_text() for label in english.get_xticklabels()]
+    assert labels[-1] == "average"
+    assert (english.get_title(loc="left"), chinese.get_title(loc="left")) == ("English", "Chinese")
+    for axes in (english, chinese):
+        bars = dict(zip(labels, heights(axes), strict=True))
+        assert bars.pop("average") == pytest.approx(30)  # (5 x 20 + 80) / 6
+        assert bars.pop("Code Completion") == 80
+        assert set(bars.values()) == {20}
+    assert (6, 48.5) in ticks(english)  # ChatGLM3-6B-32k's published averages
+    assert (6, 52.8) in ticks(chinese)
+    assert len(ticks(english)) == 8 * 7
+
+
+def test_a_language_without_any_whole_category_is_left_out() -> None:
+    scores = [s for s in of("longbench", 20.0) if s["dataset"] in ("dureader", "vcsum", "narrativeqa")]
+    (axes,) = draw("bars_per_category", scores, "longbench").axes
+    assert axes.get_title(loc="left") == "Chinese"
+    assert heights(axes) == [20, 20]
+    (only,) = [s for s in scores if s["dataset"] == "narrativeqa"]
+    assert plots.NO_MEANS in words(draw("bars_per_category", [only], "longbench"))
+
+
+def test_longbench_e_has_a_line_over_the_buckets() -> None:
+    scores = of("longbench_e", 20.0)
+    scores[0]["groups"]["8k+"].update(score=None, score_expected=None, n=0)  # qasper
+    figure = draw("score_by_group_per_category", scores, "longbench_e")
+    panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
+    assert list(panels)[-1] == "average of the categories"
+    assert len(panels) == 7
+    colour = style.COLOURS[0]
+    assert markers(panels["Summarization"], colour) == [(0, 21, False), (1, 22, False), (2, 23, False)]
+    assert markers(panels["Single-Doc QA"], colour) == [(0, 21, False), (1, 22, False)]  # a bucket lacks a data set
+    assert [point[:2] for point in markers(panels["average of the categories"], colour)] == [(0, 21), (1, 22)]
+    assert [t.get_text() for t in panels["Summarization"].get_xticklabels()] == ["0-4k", "4-8k", "8k+"]
+    by_dataset = draw("score_by_group_per_dataset", scores, "longbench_e").axes
+    assert len(by_dataset) == 13
+    assert len(markers(by_dataset[0], colour)) == 2
+    assert len(markers(by_dataset[1], colour)) == 3
+
+
+def test_longbench_v2_has_bars_and_the_line_of_chance() -> None:
+    scores = of("longbench_v2", 30.0)
+    (axes,) = draw("bars_per_group", scores, "longbench_v2").axes
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["overall", "easy", "hard", "short", "medium", "long"]
+    assert heights(axes) == [30, 31, 32, 33, 34, 35]
+    assert ticks(axes) == [(0, 30.0), (1, 30.7), (2, 29.6), (3, 35.0), (4, 27.9), (5, 25.9)]
+    assert [25.0, 25.0] in [list(line.get_ydata()) for line in axes.get_lines()]
+    figure = draw("bars_per_domain", scores, "longbench_v2")
+    assert sorted(heights(figure.axes[0])) == [36, 37, 38, 39, 40, 41]
+    assert "n = 175" in words(figure)
+    assert "chance: 25 %" in words(figure)
+
+
+@pytest.mark.parametrize("benchmark", ["longbench", "longbench_e", "longbench_v2"])
+def test_figures_of_means_are_whole_the_same_twice_and_hold_many_models(benchmark: str, tmp_path: Path) -> None:
+    names = [f"{'long-model-name-' * 3}"[:38] + f"{i:02}" for i in range(10)]
+    scores = [s for i, name in enumerate(names) for s in of(benchmark, 5.0 + i, name)]
+    for name in figures(benchmark):
+        figure = draw(name, scores, benchmark)
+        box = figure.get_tightbbox()
+        assert min(box.x0, box.y0) >= -0.01
+        assert box.x1 <= figure.get_figwidth() + 0.01
+        assert box.y1 <= figure.get_figheight() + 0.01
+        assert all(model in words(figure) for model in names)
+        assert plots.NO_SCORES in words(draw(name, [], benchmark))
+    one = plots.plot_benchmark(scores[: len(scores) // 5], benchmark, tmp_path / "one")
+    two = plots.plot_benchmark(scores[: len(scores) // 5], benchmark, tmp_path / "two")
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
 
 # Fonts
@@ -257,6 +372,6 @@ def test_without_a_font_one_line_says_so_and_plots_are_made(
     with caplog.at_level(logging.WARNING):
         files = plots.plot_benchmark([summary("cmrc_mixup", "16k", 10.0, model="模型")], "lveval", tmp_path)
     fonts.package_family.cache_clear()
-    assert len(files) == 2 * len(plots.FIGURES)
+    assert len(files) == 2 * len(FIGURES)
     assert len(caplog.records) == 1
     assert "manimgx-fonts-cjk" in caplog.text

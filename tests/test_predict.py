@@ -28,7 +28,15 @@ SPEC = {
     "prompt": "{context}\n{input}",
     "max_prompt_tokens": 1000,
     "truncation": "middle",
-    "generation": {"max_new_tokens": 8, "temperature": 0.0, "top_p": 1.0, "seed": None},
+    "wrap": True,
+    "generation": {
+        "max_new_tokens": 8,
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "seed": None,
+        "min_new_tokens": 0,
+        "stop_newline": False,
+    },
     "decode": "single",
     "limit": None,
     "version": INFERENCE_VERSION,
@@ -190,6 +198,52 @@ def test_a_limit_that_leaves_no_room_for_the_answer_is_refused(bench):
 def test_a_field_the_prompt_names_and_the_record_lacks(bench):
     with pytest.raises(UserError, match=r"records\.jsonl, record d_1_0000: the prompt template names \{topic\}"):
         bench.run(prompt="{topic}{context}")
+
+
+def test_records_may_bring_their_template_and_a_data_set_may_not_be_wrapped(bench, monkeypatch):
+    import standin
+
+    seen = []
+    whole = standin.StandIn.generate
+
+    def spy(self, requests):
+        def passing():
+            for request in requests:
+                seen.append((request.prompt, request.special_tokens))
+                yield request
+
+        return whole(self, passing())
+
+    monkeypatch.setattr(standin.StandIn, "generate", spy)
+    made = [record(0), record(1)]
+    for each in made:
+        each.fields["template"] = "T {context} Q {input} A"
+    bench.write(made)
+    chat = {**SPEC["model"], "chat": "reference:llama2"}
+    bench.run(spec={"prompt": None, "model": chat})
+    text = "T " + made[0].fields["context"] + " Q Where? A"
+    assert seen[0] == (f"[INST]{text}[/INST]\n\n", True)
+    seen.clear()
+    bench.run(spec={"prompt": None, "model": chat, "wrap": False})
+    assert seen[0] == (text, True)
+
+
+def test_a_record_without_a_template_where_one_is_needed(bench):
+    with pytest.raises(UserError, match="record d_1_0000: brings no prompt template"):
+        bench.run(spec={"prompt": None})
+
+
+def test_a_question_with_choices_keeps_what_its_scores_need(bench):
+    fields = {
+        "_id": "q1", "question": "Which?", "answer": "B", "choice_A": "a", "choice_B": "b", "choice_C": "c",
+        "choice_D": "d", "domain": "D", "sub_domain": "S", "difficulty": "easy", "length": "short",
+        "context": "text", "template": "{context} {question} {choice_A}",
+    }  # fmt: skip
+    bench.write([Record("q1", "q1", fields)])
+    rows, _ = bench.run(spec={"prompt": None}, options={"say": "The correct answer is (B)"})
+    assert (rows[0]["answers"], rows[0]["input"]) == (["B"], "Which?")
+    assert (rows[0]["_id"], rows[0]["difficulty"], rows[0]["length"], rows[0]["domain"]) == ("q1", "easy", "short", "D")
+    assert not {"context", "template"} & set(rows[0])
 
 
 def test_an_engine_that_answers_what_was_not_asked(bench, monkeypatch):

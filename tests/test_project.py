@@ -43,8 +43,12 @@ def rules():
     """The text of each rule, by name."""
     found = {}
     for path in sorted((ROOT / "rules").glob("*.smk")):
-        for name, body in re.findall(r"^rule (\w+):\n((?:    .*\n|\n)+)", path.read_text(), re.MULTILINE):
+        text = path.read_text()
+        for name, body in re.findall(r"^rule (\w+):\n((?:    .*\n|\n)+)", text, re.MULTILINE):
             found[name] = body
+        # Rules made in a loop have a name: line and stand one level deeper.
+        for body in re.findall(r"^    rule:\n((?:        .*\n|\n)+)", text, re.MULTILINE):
+            found[re.search(r'f"(\w+)_', body)[1]] = re.sub(r"^    ", "", body, flags=re.MULTILINE)
     return found
 
 

@@ -96,6 +96,17 @@ def test_truncation_of_an_odd_limit_loses_a_token_and_a_cut_character_is_broken(
     assert (broken.kept_head, broken.kept_tail) == (1, 1)
 
 
+@given(st.text(alphabet="ab 中文。\n", max_size=60), st.integers(2, 80))
+def test_truncation_that_decodes_once_equals_the_rule(prompt, limit):
+    """LongBench v2: ids[: limit // 2] + ids[-limit // 2 :], joined and decoded once; an odd limit keeps all of it."""
+    tokenizer = Bytes()
+    ids = tokenizer.encode(prompt, True)
+    expected = tokenizer.decode(ids[: limit // 2] + ids[-limit // 2 :]) if len(ids) > limit else prompt
+    cut = truncate_middle(prompt, limit, tokenizer, "middle_joined")
+    assert cut.text == expected
+    assert (cut.kept_head is None) == (len(ids) <= limit)
+
+
 def test_an_uncut_prompt_is_sent_as_it_is():
     prompt = "word " * 50
     assert truncate_middle(prompt, 51 + 1, Words()).text == prompt
@@ -110,6 +121,11 @@ def test_wrappers_of_the_reference():
         "llama2": "[INST]P[/INST]\n\n",
         "mistral": "<s>[INST] P [/INST]",
         "internlm": "<|User|>:P<eoh>\n<|Bot|>:",
+        "longbench-llama2": "[INST]P[/INST]",
+        "longchat": "A chat between a curious user and an artificial intelligence assistant. "
+        "The assistant gives helpful, detailed, and polite answers to the user's questions. USER: P ASSISTANT:",
+        "xgen": "A chat between a curious human and an artificial intelligence assistant. "
+        "The assistant gives helpful, detailed, and polite answers to the human's questions.\n\n ### Human: P\n###",
     }
     assert set(expected) == set(REFERENCE_TEMPLATES)
     for name, text in expected.items():
@@ -145,6 +161,7 @@ def test_own_wrapper_keeps_braces_and_a_server_gets_messages():
 def test_internlm_answers_end_at_the_first_eoa():
     assert post_process("reference:internlm", "yes<eoa>\n<eoa>x") == "yes"
     assert post_process("reference:llama2", "yes<eoa>") == "yes<eoa>"
+    assert post_process("reference:xgen", " Assistant: yes\n") == " yes"
     assert post_process("template", "yes<eoa>") == "yes<eoa>"
 
 

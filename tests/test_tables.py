@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_scores import summary
+from helpers_scores import groups, summary
 
 from longflow import benchmarks, leaderboard, published
 from longflow.cells import Cell
@@ -19,6 +19,7 @@ from longflow.tables import csv_text, protocol_json, read_summaries, write_table
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 LVEVAL = benchmarks.load("lveval")
+LONGBENCH = benchmarks.load("longbench")
 
 
 def long_form(summaries: list[dict[str, Any]]) -> dict[tuple[str, str, str], tuple[Any, ...]]:
@@ -129,7 +130,7 @@ def test_published_scores_are_those_of_the_reference() -> None:
     qwen = {f"{d}_{n}": score for (d, n), score in models["Qwen2-72B-Instruct"].scores.items()}
     assert qwen == table["qwen2_72b_instruct_16k"]
     for model, by_length in table["overall_by_length"].items():
-        assert models[model].overall == by_length
+        assert models[model].means == by_length
 
 
 def test_published_overall_is_the_mean_of_the_published_data_sets() -> None:
@@ -137,7 +138,7 @@ def test_published_overall_is_the_mean_of_the_published_data_sets() -> None:
     checked = 0
     for model in published.load("lveval"):
         assert {dataset for dataset, _ in model.scores} == set(LVEVAL.tasks)
-        for length, overall in model.overall.items():
+        for length, overall in model.means.items():
             score, n, n_expected = rows["published", model.name, length]
             assert score == pytest.approx(overall, abs=0.0051)
             assert n is None
@@ -156,7 +157,147 @@ def test_published_windows_are_those_in_the_models_names() -> None:
     assert published.load("demo") == ()
 
 
+def test_published_longbench_is_that_of_the_reference() -> None:
+    shared = SHARED / "reference"
+    if not shared.exists():
+        pytest.skip("shared/reference is absent")
+    table = json.loads((shared / "published_scores.json").read_text(encoding="utf-8"))["longbench"]
+    tasks = json.loads((shared / "longbench_tasks.json").read_text(encoding="utf-8"))
+    names = {task["display_name"]: name for name, task in tasks["tasks"].items()}
+    models = {model.name: model for model in published.load("longbench")}
+    assert list(models) == list(table["per_dataset"])
+    hub = tasks["_meta"]["model2path"]
+    for name, model in models.items():
+        assert model.scores == {(names[d], "full"): score for d, score in table["per_dataset"][name].items()}
+        for language, prefix in (("english", "en"), ("chinese", "zh")):
+            for category, score in table[f"categories_{language}"][name].items():
+                assert model.means[language.title() if category == "Avg" else f"{prefix}/{category}"] == score
+        assert model.hub == hub.get(name.lower())
+        assert name.endswith(f"-{model.window}")
+    (v2,) = published.load("longbench_v2")
+    quoted = json.loads((shared / "published_scores.json").read_text(encoding="utf-8"))["extra"]
+    official = quoted["longbench_v2_llama31_8b"]
+    column = official.pop("_columns").index("official")
+    assert v2.means == {name.lower(): values[column] for name, values in official.items()}
+
+
+def test_published_longbench_means_are_those_of_the_published_data_sets() -> None:
+    checked = 0
+    for model in published.load("longbench"):
+        scores = {f"{dataset}/{length}": score for (dataset, length), score in model.scores.items()}
+        computed = leaderboard.means(LONGBENCH.module.MEANS, scores)
+        assert set(computed) == set(model.means)
+        for name, score in model.means.items():
+            assert computed[name].score == pytest.approx(score, abs=0.0701)  # the README's are of unrounded scores
+            checked += 1
+    assert checked == 8 * 14
+
+
 # Leaderboard
+
+
+def test_means_need_all_their_members() -> None:
+    members = {"a": ["x/full", "y/full/short"], "b": ["z/full"], "both": ["a", "b"], "again": ["both", "x/full"]}
+    whole = leaderboard.means(members, {"x/full": 10.0, "y/full/short": 20.0, "z/full": 3.0})
+    assert {name: mean.score for name, mean in whole.items()} == {"a": 15.0, "b": 3.0, "both": 9.0, "again": 9.5}
+    assert whole["again"].behind == ("x/full", "y/full/short", "z/full")  # each once
+    assert set(leaderboard.means(members, {"x/full": 10.0, "y/full/short": 20.0})) == {"a"}
+    assert leaderboard.means(members, {"x/full": 10.0}, {"both": 7.0})["again"].score == 8.5  # published as 7.0
+    assert leaderboard.means({"a": ["b"], "b": ["a"], "empty": []}, {}) == {}
+    assert leaderboard.averages(members) == ["again"]
+
+
+def longbench(scores: dict[str, float], model: str = "mine") -> list[dict[str, Any]]:
+    return [summary(dataset, "full", score, model, benchmark="longbench") for dataset, score in scores.items()]
+
+
+def test_longbench_by_hand() -> None:
+    scores = dict.fromkeys(LONGBENCH.tasks, 10.0) | {"lcc": 70.0, "repobench-p": 50.0, "dureader": 40.0}
+    rows = long_form(longbench(scores))
+    assert rows["longflow", "mine", "en/Code Completion"] == (60.0, 1000, 1000)
+    assert rows["longflow", "mine", "zh/Code Completion"] == (60.0, 1000, 1000)
+    assert rows["longflow", "mine", "English"] == (18.33, 3750, 3750)  # (5 x 10 + 60) / 6
+    assert rows["longflow", "mine", "Chinese"] == (23.33, 2000, 2000)  # (4 x 10 + 40 + 60) / 6
+    assert rows["longflow", "mine", "dureader/full"] == (40.0, 200, 200)
+    assert rows["published", "ChatGLM3-6B-32k", "English"] == (48.5, None, 3750)
+    assert "overall" not in {group for _, _, group in rows}
+    table = wide(longbench(scores), "longbench")
+    by_model = {row["model"]: row for row in table}
+    assert by_model["mine"]["datasets"] == "21 of 21"
+    assert "lengths" not in table[0]
+    assert (by_model["mine"]["English"], by_model["mine"]["n"]) == ("18.33", "4750")
+    assert [row["model"] for row in table[:2]] == ["ChatGLM3-6B-32k", "GPT-3.5-Turbo-16k"]  # 48.5 and 44.0 in English
+    assert [row["rank"] for row in table] == [str(i + 1) for i in range(9)]
+
+
+def test_longbench_in_part_is_ranked_by_what_all_have() -> None:
+    chinese = [d for d, task in LONGBENCH.tasks.items() if task.language != "en"]
+    rows = wide(longbench(dict.fromkeys(chinese, 50.0)), "longbench")
+    (mine,) = [row for row in rows if row["source"] == "longflow"]
+    assert (mine["Chinese"], mine["English"], mine["rank"]) == ("50.00", "", "2")  # behind ChatGLM3's 52.8
+    assert (mine["en/Code Completion"], mine["en/Synthetic Tasks"], mine["datasets"]) == ("50.00", "", "7 of 21")
+    rows = wide([*longbench({"lcc": 50.0}, "partial"), *longbench(dict.fromkeys(LONGBENCH.tasks, 20.0))], "longbench")
+    ranks = {row["model"]: row["rank"] for row in rows}
+    assert ranks["partial"] == ""
+    assert ranks["ChatGLM3-6B-32k"] == "1"  # nothing is common, so the last column decides
+    assert rows[-1]["model"] == "partial"
+
+
+def test_longbench_e_by_bucket() -> None:
+    table = benchmarks.load("longbench_e")
+    summaries = []
+    for dataset, task in table.tasks.items():
+        scores = {"0-4k": 30.0, "4-8k": 20.0, "8k+": 13.0 if task.category == "Code Completion" else 10.0}
+        found = groups(scores, dict(task.extra["groups"]))
+        summaries.append(summary(dataset, "full", 20.0, benchmark="longbench_e", groups=found))
+    rows = long_form(summaries)
+    assert rows["longflow", "mine", "qasper/full/8k+"] == (10.0, 24, 24)
+    assert rows["longflow", "mine", "8k+/Code Completion"] == (13.0, 200, 200)
+    assert rows["longflow", "mine", "8k+"][0] == 10.5  # (5 x 10 + 13) / 6
+    assert rows["longflow", "mine", "0-4k"][1] == sum(t.extra["groups"]["0-4k"] for t in table.tasks.values())
+    (row,) = wide(summaries, "longbench_e")
+    assert (row["0-4k"], row["4-8k"], row["8k+"]) == ("30.00", "20.00", "10.50")
+    # An empty bucket: no score for it, nor for a mean that needs it, and a count of 0.
+    summaries[0]["groups"] = groups(
+        {"0-4k": 30.0, "4-8k": 20.0, "8k+": None}, dict(table.tasks["qasper"].extra["groups"])
+    )
+    summaries[0]["groups"]["8k+"].update(n=0, score_expected=None)
+    (row,) = wide(summaries, "longbench_e")
+    assert (row["0-4k"], row["8k+"]) == ("30.00", "")
+    assert protocol_json(summaries, {})["groups"]["qasper/full"]["8k+"] == {"expected": 24, "scored": 0}
+    text = preview(summaries, [Cell("longbench_e", "mine", "full", d, "full") for d in table.tasks])
+    lines = text.splitlines()
+    assert lines[1].split() == ["full", "0-4k", "4-8k", "8k+"]
+    assert lines[2].split() == ["qasper", "20.00", "30.00", "20.00", "·"]
+    assert "averages: 0-4k 30.00   4-8k 20.00   8k+ ·" in text
+
+
+def longbench_v2(scores: dict[str, float], overall: float, model: str = "mine", **changes: Any) -> dict[str, Any]:
+    sizes = dict(benchmarks.load("longbench_v2").tasks["longbench_v2"].extra["groups"])
+    found = groups(dict(scores), {name: sizes[name] for name in scores}, changes.pop("found", None))
+    return summary("longbench_v2", "full", overall, model, benchmark="longbench_v2", groups=found, **changes)
+
+
+def test_longbench_v2_by_hand() -> None:
+    scores = {"easy": 40.0, "hard": 30.0, "short": 20.0, "medium": 25.0, "long": 50.0}
+    mine = longbench_v2(scores, 33.0, n=400, score_expected=26.24, found={"long": 54}, compensated=40.0)
+    rows = long_form([mine])
+    assert rows["longflow", "mine", "overall"] == (26.24, 400, 503)
+    assert rows["longflow", "mine", "hard"] == (30.0, 311, 311)
+    assert rows["longflow", "mine", "long"] == (25.0, 54, 108)  # half of the questions are missing
+    assert rows["longflow", "mine", "longbench_v2/full/compensated"] == (31.81, 400, 503)  # 40 x 400 / 503
+    assert rows["published", "Llama-3.1-8B", "overall"] == (30.0, None, 503)
+    assert rows["published", "Llama-3.1-8B", "long"] == (25.9, None, 108)
+    first, second = wide([mine], "longbench_v2")
+    assert (first["model"], first["rank"], first["overall"], first["n_expected"]) == (
+        "Llama-3.1-8B",
+        "1",
+        "30.00",
+        "503",
+    )
+    assert (second["model"], second["rank"], second["overall"], second["long"]) == ("mine", "2", "26.24", "25.00")
+    text = preview([mine], [Cell("longbench_v2", "mine", "full", "longbench_v2", "full")])
+    assert text.splitlines()[2].split() == ["longbench_v2", "33.00~", "40.00", "30.00", "20.00", "25.00", "50.00~"]
 
 
 def test_long_form_by_hand() -> None:
@@ -235,7 +376,7 @@ def test_wide_table_ranks_all_rows_over_the_same_cells() -> None:
 def test_wide_table_over_all_data_sets_has_the_published_means() -> None:
     rows = {row["model"]: row for row in wide([summary(d, n, 10.0) for d in LVEVAL.tasks for n in LVEVAL.lengths])}
     for model in published.load("lveval"):
-        for length, overall in model.overall.items():
+        for length, overall in model.means.items():
             assert float(rows[model.name][length]) == pytest.approx(overall, abs=0.0051)
     assert rows["mine"]["datasets"] == "11 of 11"
     assert rows["mine"]["n"] == "8645"  # all of LV-Eval

@@ -18,7 +18,7 @@ NOTHING = {"loads": 0, "requests": 0}
 
 def test_a_first_run_runs_everything_once(first_run):
     _, jobs, counted = first_run
-    assert jobs == {"prepare": 4, "model": 1, "predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot": 1}
+    assert jobs == {"prepare": 4, "model": 1, "predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
     assert counted == {"loads": 4, "requests": 12}
 
 
@@ -57,7 +57,7 @@ def test_a_prompt_runs_its_data_set_and_back_is_free(finished):
     before = results(finished)
     finished.config["benchmarks"]["demo"]["prompts"] = {"needle_en": "{input} {context} {input}"}
     jobs = finished.run().jobs
-    assert jobs == {"predict": 2, "score": 2, "table": 1, "leaderboard": 1, "plot": 1}
+    assert jobs == {"predict": 2, "score": 2, "table": 1, "leaderboard": 1, "plot_demo": 1}
     assert finished.counted() == {"loads": 2, "requests": 6}
     del finished.config["benchmarks"]["demo"]["prompts"]
     assert finished.run().jobs["predict"] == 2
@@ -68,21 +68,21 @@ def test_a_prompt_runs_its_data_set_and_back_is_free(finished):
 def test_a_metric_option_runs_no_model(finished):
     finished.config["benchmarks"]["demo"]["rouge_overflow"] = "exact"
     jobs = finished.run().jobs
-    assert jobs == {"score": 4, "table": 1, "leaderboard": 1, "plot": 1}
+    assert jobs == {"score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
     assert finished.counted() == NOTHING
 
 
 def test_an_added_level_runs_only_its_cells(finished):
     finished.config["benchmarks"]["demo"]["lengths"].append("300")
     jobs = finished.run().jobs
-    assert jobs == {"prepare": 2, "predict": 2, "score": 2, "table": 1, "leaderboard": 1, "plot": 1}
+    assert jobs == {"prepare": 2, "predict": 2, "score": 2, "table": 1, "leaderboard": 1, "plot_demo": 1}
     assert finished.counted() == {"loads": 2, "requests": 6}
 
 
 def test_an_added_model_runs_only_its_cells(finished):
     finished.config["run"]["models"].append("other")
     jobs = finished.run().jobs
-    assert jobs == {"model": 1, "predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot": 1}
+    assert jobs == {"model": 1, "predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
     assert finished.counted() == {"loads": 4, "requests": 12}
 
 
@@ -92,14 +92,14 @@ def test_a_removed_model_runs_no_model(finished):
     finished.counted()
     finished.config["run"]["models"].pop()
     jobs = finished.run().jobs
-    assert jobs == {"leaderboard": 1, "plot": 1}
+    assert jobs == {"leaderboard": 1, "plot_demo": 1}
     assert finished.counted() == NOTHING
 
 
 def test_a_changed_sample_generates_only_what_is_new(finished):
     finished.config["run"]["limit"] = 2
     jobs = finished.run().jobs
-    assert jobs == {"predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot": 1}
+    assert jobs == {"predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
     assert finished.counted() == NOTHING
     del finished.config["run"]["limit"]
     finished.config["benchmarks"]["demo"]["records"] = 4
@@ -128,7 +128,7 @@ def test_lost_metadata_and_a_changed_prompt_is_found_out(finished):
     shutil.rmtree(finished.folder / ".snakemake")
     finished.config["benchmarks"]["demo"]["prompts"] = {"needle_en": "{input} {context} {input}"}
     jobs = finished.run().jobs
-    assert jobs == {"predict": 2, "score": 2, "table": 1, "leaderboard": 1, "plot": 1}
+    assert jobs == {"predict": 2, "score": 2, "table": 1, "leaderboard": 1, "plot_demo": 1}
     assert finished.counted() == {"loads": 2, "requests": 6}
     assert finished.run().jobs == {}
 
@@ -136,7 +136,7 @@ def test_lost_metadata_and_a_changed_prompt_is_found_out(finished):
 def test_lost_metadata_and_a_changed_metric_or_seed_is_found_out(finished):
     shutil.rmtree(finished.folder / ".snakemake")
     finished.config["benchmarks"]["demo"]["rouge_overflow"] = "exact"
-    assert finished.run().jobs == {"score": 4, "table": 1, "leaderboard": 1, "plot": 1}
+    assert finished.run().jobs == {"score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
     shutil.rmtree(finished.folder / ".snakemake")
     finished.config["benchmarks"]["demo"]["seed"] = 7
     assert finished.run().jobs["prepare"] == 4
@@ -256,7 +256,7 @@ def test_targets_by_name(workflow):
     assert workflow.run("predictions", "-n").jobs == {"prepare": 4, "model": 1, "predict": 4}
     assert workflow.run("scores", "-n").jobs["score"] == 4
     assert workflow.run("tables", "-n").jobs["leaderboard"] == 1
-    assert workflow.run("plots", "-n").jobs["plot"] == 1
+    assert workflow.run("plots", "-n").jobs["plot_demo"] == 1
     one = "results/scores/demo/standin/full/needle_en/250.json"
     assert workflow.run(one, "-n").jobs == {"prepare": 1, "model": 1, "predict": 1, "score": 1}
 

@@ -6,8 +6,19 @@ module gives
 - `Options`: its entry under `benchmarks:` in the configuration (a subclass of `BenchmarkOptions`);
 - `sources(task, length, options, resources)`: the files that `prepare` reads, as paths;
 - `prepare(task, length, options, sources)`: the records of one data set at one length, in the benchmark's order;
-- `result_json(scores)` and `result_csv(scores)`: the published layout of its results, as text;
+- `result_json(summaries)` and `result_csv(summaries)`: the published layout of its results, as text, made of the score
+  summaries of its cells;
 - `prompt_limit(window)`: the tokens a prompt may have for a model window, by the benchmark's own convention.
+
+A module may also give
+
+- `groups_of(row)`: the names of the groups within a cell that a row of scores belongs to (none: it lacks what tells);
+- `GROUPS`: data set -> group -> records there should be, for a benchmark with groups; from the table's `groups`;
+- `MEANS`: the means of its leaderboard, each unweighted, by name. A member is "dataset/length",
+  "dataset/length/group" or another mean's name;
+- `COLUMNS`: the means that are the columns of its leaderboard; the last one is what is ranked by;
+- `download(file, revision)`: where a file under `{resources}/downloads/{benchmark}/{revision}/` that `sources` names
+  comes from.
 
 Nothing here knows of models or engines.
 """
@@ -31,8 +42,8 @@ from longflow.records import Record
 
 HERE = Path(__file__).parent
 
-CellScore = tuple[str, str, float]
-"""Data set, length and score of a cell, for the published layouts."""
+CellSummary = Mapping[str, Any]
+"""The scores of a cell as the score stage writes them: dataset, length, score, total, n, groups ..."""
 
 
 def _level_name(value: Any) -> Any:
@@ -56,6 +67,10 @@ class BenchmarkOptions(BaseModel):
         "reference",
         description="ROUGE-L of very long texts without full stops: 0 as the reference's recursion gives, or exact.",
     )
+    code_similarity: Literal["difflib", "levenshtein"] = Field(
+        "difflib",
+        description="Edit similarity of code: difflib's ratio, as the reference's requirements give it, or another.",
+    )
 
 
 @dataclass(frozen=True)
@@ -63,14 +78,16 @@ class Task:
     """One data set of a benchmark.
 
     `n` is the number of records at each length, `max_new_tokens` the length of an answer, `prompt` a template in
-    `str.format` syntax over the fields of a record, `metric` a name in `longflow.metrics`.
+    `str.format` syntax over the fields of a record (None: each record brings its own, in its field `template`),
+    `metric` a name in `longflow.metrics`. `extra` holds the table's other keys; those that other stages know are
+    `answers` (first or best), `clean` (first_line), `wrap` (false: no chat wrapper) and `groups`.
     """
 
     benchmark: str
     dataset: str
     language: str
     category: str
-    prompt: str
+    prompt: str | None
     max_new_tokens: int
     metric: str
     n: int
@@ -78,14 +95,14 @@ class Task:
 
 
 class Module(Protocol):
-    """What a benchmark's module offers; see the package's text."""
+    """What every benchmark's module offers; see the package's text, also for what a module may offer."""
 
     Options: type[BenchmarkOptions]
 
     def sources(self, task: Task, length: str, options: Any, resources: str) -> list[str]: ...
     def prepare(self, task: Task, length: str, options: Any, sources: Sequence[str]) -> Iterator[Record]: ...
-    def result_json(self, scores: Sequence[CellScore]) -> str: ...
-    def result_csv(self, scores: Sequence[CellScore]) -> str: ...
+    def result_json(self, summaries: Sequence[CellSummary]) -> str: ...
+    def result_csv(self, summaries: Sequence[CellSummary]) -> str: ...
     def prompt_limit(self, window: int) -> int: ...
 
 
@@ -126,11 +143,17 @@ def names() -> list[str]:
 
 
 @functools.cache
+def table(name: str) -> Mapping[str, Any]:
+    """A benchmark's YAML table as it stands in the file."""
+    return cast(Mapping[str, Any], yaml.load((HERE / f"{name}.yaml").read_text(encoding="utf-8"), Loader=_LOADER))
+
+
+@functools.cache
 def load(name: str) -> Benchmark:
     """A benchmark by name. Raises UserError with the nearest name."""
     if name not in names():
         raise UserError(f"benchmark {name!r} is not known; {nearest(name, names())}")
-    table = yaml.load((HERE / f"{name}.yaml").read_text(encoding="utf-8"), Loader=_LOADER)
+    read = table(name)
     common = {"language", "category", "prompt", "max_new_tokens", "metric", "n"}
     tasks = {
         dataset: Task(
@@ -139,15 +162,15 @@ def load(name: str) -> Benchmark:
             extra={k: v for k, v in entry.items() if k not in common},
             **{k: entry[k] for k in common},
         )
-        for dataset, entry in table["datasets"].items()
+        for dataset, entry in read["datasets"].items()
     }
     return Benchmark(
         name=name,
-        title=table["title"],
-        lengths=tuple(map(str, table["lengths"])),
-        any_length=bool(table.get("any_length", False)),
+        title=read["title"],
+        lengths=tuple(map(str, read["lengths"])),
+        any_length=bool(read.get("any_length", False)),
         tasks=tasks,
-        table={k: v for k, v in table.items() if k != "datasets"},
+        table={k: v for k, v in read.items() if k != "datasets"},
         module=cast(Module, importlib.import_module(f"longflow.benchmarks.{name}")),
     )
 

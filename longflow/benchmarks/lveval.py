@@ -7,21 +7,16 @@ files are read themselves, `{dataset}.zip` at a pinned revision or a local folde
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
-from longflow.benchmarks import BenchmarkOptions, CellScore, Task, length_units
+from longflow.benchmarks import BenchmarkOptions, CellSummary, Task, length_units
+from longflow.benchmarks.files import Row, csv_table, fields_of, find, read_records, require, require_texts
 from longflow.errors import UserError
-from longflow.jsonio import parse_jsonl, read_jsonl
 from longflow.records import Record, question_id
 
 
@@ -51,13 +46,7 @@ def sources(task: Task, length: str, options: Options, resources: str) -> list[s
     name = f"{task.dataset}_{length}.jsonl"
     folder = Path(options.source)
     places = [folder / name, folder / task.dataset / name, folder / hub_file(task)]
-    for place in places:
-        if place.is_file():
-            return [str(place)]
-    raise UserError(
-        f"benchmarks.lveval.source: {folder} has no records of {task.dataset} at {length}; "
-        f"looked for {', '.join(map(str, places))}"
-    )
+    return [find(places, f"benchmarks.lveval.source: {folder} has no records of {task.dataset} at {length}")]
 
 
 def prepare(task: Task, length: str, options: Options, sources: Sequence[str]) -> Iterator[Record]:
@@ -65,49 +54,20 @@ def prepare(task: Task, length: str, options: Options, sources: Sequence[str]) -
 
     Raises UserError for a missing member, a row without a field, and a number of rows other than the benchmark's.
     """
-    where, rows = _rows(task, length, Path(sources[0]))
-    count = 0
-    try:
-        for count, row in enumerate(rows, 1):
-            yield _record(task, length, count - 1, row, f"{where}, record {count}")
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        raise UserError(
-            f"{where}: damaged after record {count} ({error}); delete it to have it fetched again"
-        ) from error
-    if count != task.n:
-        raise UserError(f"{where}: {count} records, but {task.dataset} has {task.n} at {length}; the file is not whole")
 
+    def make(index: int, row: Row, where: str) -> Record:
+        require(row, {"input": str, "context": str}, where)
+        require_texts(row, "answers", where)
+        if not isinstance(row.get("answer_keywords"), str | None):
+            raise UserError(f"{where}: 'answer_keywords' should be text, found {type(row['answer_keywords']).__name__}")
+        return Record(
+            id=f"{task.dataset}_{length}_{index:04d}",
+            question_id=question_id(task.dataset, row["input"], row["answers"]),
+            fields=fields_of(row),
+        )
 
-def _rows(task: Task, length: str, path: Path) -> tuple[str, Iterator[dict[str, Any]]]:
-    """Where the rows are, for messages, and the rows, streamed (a file at 256k has hundreds of megabytes)."""
-    if path.suffix != ".zip":
-        return str(path), read_jsonl(path)
-    name = f"{task.dataset}_{length}.jsonl"
-    try:
-        archive = zipfile.ZipFile(path)
-        # Members are read in place, never unpacked, so a member's name cannot lead anywhere.
-        member = next((m for m in archive.namelist() if m.rsplit("/", 1)[-1] == name), None)
-        stream = archive.open(member) if member is not None else None
-    except (OSError, zipfile.BadZipFile, RuntimeError) as error:
-        raise UserError(f"{path}: not a readable zip archive ({error}); delete it to have it fetched again") from error
-    if stream is None:
-        raise UserError(f"{path}: holds no {name}; it has {', '.join(archive.namelist()[:6]) or 'nothing'}")
-    return f"{path}:{member}", parse_jsonl(stream, f"{path}:{member}")
-
-
-def _record(task: Task, length: str, index: int, row: dict[str, Any], where: str) -> Record:
-    for key, kind in (("input", str), ("context", str), ("answers", list)):
-        if not isinstance(row.get(key), kind):
-            raise UserError(f"{where}: {key!r} should be a {kind.__name__}, found {type(row.get(key)).__name__}")
-    if not all(isinstance(answer, str) for answer in row["answers"]):
-        raise UserError(f"{where}: 'answers' should be a list of strings")
-    if not isinstance(row.get("answer_keywords"), str | None):
-        raise UserError(f"{where}: 'answer_keywords' should be text, found {type(row['answer_keywords']).__name__}")
-    return Record(
-        id=f"{task.dataset}_{length}_{index:04d}",
-        question_id=question_id(task.dataset, row["input"], row["answers"]),
-        fields={key: value for key, value in row.items() if key not in ("id", "question_id", "evidence", "confusing")},
-    )
+    member = f"{task.dataset}_{length}.jsonl"
+    yield from read_records(sources[0], member, task.n, f"{task.dataset} has {task.n} at {length}", make)
 
 
 def _sort_key(name: str) -> tuple[list[str], int]:
@@ -116,31 +76,30 @@ def _sort_key(name: str) -> tuple[list[str], int]:
     return re.findall(r"[a-zA-Z]+", name), int(number[0]) if number else 0
 
 
-def _sorted(scores: Sequence[CellScore]) -> list[CellScore]:
+def _sorted(summaries: Sequence[CellSummary]) -> list[tuple[str, str, float]]:
+    """Data set, length and score of the cells that have a score, in the reference's order."""
+    scores = [(str(s["dataset"]), str(s["length"]), float(s["score"])) for s in summaries if s["score"] is not None]
     return sorted(scores, key=lambda cell: _sort_key(f"{cell[0]}_{cell[1]}"))
 
 
-def result_json(scores: Sequence[CellScore]) -> str:
+def result_json(summaries: Sequence[CellSummary]) -> str:
     """result.json as LV-Eval's evaluation.py writes it: flat, in its order, indented by 4, no final line end."""
-    flat = {f"{dataset}_{length}": score for dataset, length, score in _sorted(scores)}
+    flat = {f"{dataset}_{length}": score for dataset, length, score in _sorted(summaries)}
     return json.dumps(flat, ensure_ascii=False, indent=4)
 
 
-def result_csv(scores: Sequence[CellScore]) -> str:
+def result_csv(summaries: Sequence[CellSummary]) -> str:
     """result.csv as LV-Eval's evaluation.py writes it, but for its columns, which stand by length.
 
     The reference orders the columns by first appearance, which in a partial run gives 16k, 256k, 32k.
     """
     rows: dict[str, dict[str, float]] = {}
-    for dataset, length, score in _sorted(scores):
+    scores = _sorted(summaries)
+    for dataset, length, score in scores:
         rows.setdefault(dataset, {})[length] = score
     lengths = sorted({length for _, length, _ in scores}, key=lambda name: (length_units(name), name))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["dataset_name", *lengths])
-    for dataset, by_length in rows.items():
-        writer.writerow([dataset, *(by_length.get(length, "") for length in lengths)])
-    return out.getvalue()
+    body = [[dataset, *(by_length.get(length) for length in lengths)] for dataset, by_length in rows.items()]
+    return csv_table(["dataset_name", *lengths], body)
 
 
 def prompt_limit(window: int) -> int:

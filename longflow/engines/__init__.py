@@ -19,16 +19,26 @@ Prompt = str | list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Generation:
-    """How an answer is generated. `temperature` 0 is greedy; `seed` matters only above it."""
+    """How an answer is generated. `temperature` 0 is greedy; `seed` matters only above it.
+
+    `min_new_tokens` are generated before the answer may end. With `stop_newline` a line end is one more end of it, as
+    LongBench has it for samsum.
+    """
 
     max_new_tokens: int
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
+    min_new_tokens: int = 0
+    stop_newline: bool = False
 
     def to_spec(self) -> dict[str, Any]:
         """What of it stands in a specification and in a journal key; greedy runs leave out what has no effect."""
         greedy: dict[str, Any] = {"max_new_tokens": self.max_new_tokens, "temperature": 0}
+        if self.min_new_tokens:
+            greedy["min_new_tokens"] = self.min_new_tokens
+        if self.stop_newline:
+            greedy["stop_newline"] = True
         sampled = {"temperature": self.temperature, "top_p": self.top_p, "seed": self.seed}
         return greedy if self.temperature == 0 else {**greedy, **sampled}
 

@@ -186,17 +186,20 @@ class OpenAIEngine:
             body["top_p"] = generation.top_p
         if generation.seed is not None:
             body["seed"] = generation.seed
+        if generation.stop_newline:
+            body["stop"] = ["\n"]
         extra = dict(self._entry.get("extra_body") or {})
         for key in [key for key, value in extra.items() if value is None]:  # null takes a field out
             body.pop(key, None)
             del extra[key]
-        if self._entry.get("api", "chat") == "chat":
-            messages = request.prompt
-            if isinstance(messages, str):
-                messages = [{"role": "user", "content": messages}]
-            return self._client.chat.completions.create(messages=messages, extra_body=extra, **body)  # type: ignore[arg-type]
+        # A text is sent to be continued even by a model that chats: a benchmark may say that a prompt is not wrapped.
         if not isinstance(request.prompt, str):
-            raise UserError(f"model {self._entry['model']}: api: completions takes texts, not messages (api: chat)")
+            if self._entry.get("api", "chat") != "chat":
+                raise UserError(f"model {self._entry['model']}: api: completions takes texts, not messages (api: chat)")
+            messages = request.prompt
+            return self._client.chat.completions.create(messages=messages, extra_body=extra, **body)  # type: ignore[arg-type]
+        body.setdefault("max_tokens", generation.max_new_tokens)
+        body.pop("max_completion_tokens", None)  # only chats have that name for it
         return self._client.completions.create(prompt=request.prompt, extra_body=extra, **body)
 
     def _completion(self, request: Request, answer: Any, seconds: float) -> Completion:

@@ -109,7 +109,8 @@ class TransformersEngine:
             _free_memory()
             log.warning("request %s: %s", request.name, reason)
             return Completion(request.key, "", "error", prompt_tokens=length, error=reason)
-        stopped = len(new_ids) < request.generation.max_new_tokens or new_ids[-1] in self._eos
+        ends = self._ends(request.generation)
+        stopped = len(new_ids) < request.generation.max_new_tokens or new_ids[-1] in ends
         return Completion(
             request.key,
             text,
@@ -118,6 +119,16 @@ class TransformersEngine:
             answer_tokens=len(new_ids),
             seconds=time.perf_counter() - start,
         )
+
+    def _ends(self, generation: Generation) -> set[int]:
+        """The ids that end an answer: the model's own and, where asked, what the tokenizer makes of a line end.
+
+        LongBench (pred.py at 2e00731f) takes the last id of the encoded line end for samsum.
+        """
+        ends = set(self._eos)
+        if generation.stop_newline:
+            ends.add(self.tokenizer().encode("\n", special_tokens=False)[-1])
+        return ends
 
     def _refusal(self, length: int, max_new_tokens: int) -> str | None:
         """Why a prompt of this many tokens is not given to the model, which would babble or crash, or None."""
@@ -139,6 +150,10 @@ class TransformersEngine:
             settings["top_k"] = self._top_k or 0  # 0 = off: the library's own default of 50 is nobody's choice
             if generation.seed is not None:
                 torch.manual_seed(generation.seed)
+        if generation.min_new_tokens:
+            settings["min_new_tokens"] = generation.min_new_tokens
+        if generation.stop_newline:
+            settings["eos_token_id"] = sorted(self._ends(generation))
         input_ids = torch.tensor([prompt_ids], dtype=torch.long, device=self._model.device)
         output = self._model.generate(
             input_ids=input_ids,

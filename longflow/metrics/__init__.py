@@ -1,7 +1,7 @@
 """Metrics, by the names the benchmarks give them.
 
 `measure` is what the scorer calls. The functions by the references' names take (prediction, ground_truth, gold_ans) and
-give the reference's number to the last bit, and its ZeroDivisionError where it has one.
+give the reference's number to the last bit, and its error where it has one.
 
 To add a metric: write its function in a module of this package and give it a line in `METRICS`.
 """
@@ -15,6 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longflow.errors import UserError, nearest
+from longflow.metrics.choice import CHANCE, choice, extract_answer, measure_choice, measure_choice_row
+from longflow.metrics.classification import classification_score
+from longflow.metrics.code_lines import code_sim_score
+from longflow.metrics.context import PLAIN, Context
+from longflow.metrics.counting import (
+    NoParagraph,
+    count_score,
+    measure_retrieval_en,
+    measure_retrieval_zh,
+    retrieval_score,
+    retrieval_zh_score,
+)
 from longflow.metrics.f1 import qa_f1_score, qa_f1_zh_score
 from longflow.metrics.gates import (
     CHINESE,
@@ -24,7 +36,7 @@ from longflow.metrics.gates import (
     qa_f1_score_with_gold_ans,
     qa_f1_zh_score_with_gold_ans,
 )
-from longflow.metrics.outcome import KEYWORDS_EMPTY, ROUGE_OVERFLOW, Outcome
+from longflow.metrics.outcome import KEYWORDS_EMPTY, ROUGE_OVERFLOW, TRUTH_UNREADABLE, UNPARSED, Outcome
 from longflow.metrics.rouge import (
     measure_rouge_en,
     measure_rouge_zh,
@@ -33,44 +45,80 @@ from longflow.metrics.rouge import (
     rouge_zh_score,
     rouge_zh_score_blacklist,
 )
+from longflow.metrics.rows import Row
 
 __all__ = [
     "KEYWORDS_EMPTY",
     "METRICS",
     "ROUGE_OVERFLOW",
+    "TRUTH_UNREADABLE",
+    "UNPARSED",
+    "Context",
     "EmptyKeywords",
     "Metric",
+    "NoParagraph",
     "Outcome",
+    "choice",
+    "classification_score",
     "code_digest",
+    "code_sim_score",
+    "count_score",
+    "extract_answer",
     "measure",
+    "metric",
     "qa_f1_score",
     "qa_f1_score_with_gold_ans",
     "qa_f1_zh_score",
     "qa_f1_zh_score_with_gold_ans",
+    "retrieval_score",
+    "retrieval_zh_score",
     "rouge_score",
     "rouge_zh_score",
     "rouge_zh_score_blacklist",
 ]
 
-Measure = Callable[[str, str, str | None, bool], Outcome]
-"""Prediction, ground truth, answer keywords, whether to give ROUGE-L beyond the recursion limit its true value."""
+Measure = Callable[[str, str, Context], Outcome]
+"""Prediction, ground truth, and what the metric may need beside them."""
+
+MeasureRow = Callable[[Row], Outcome | None]
+"""A row of a predictions file; None where it holds no answer."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its name in the reference, a title for people, and how it measures one answer."""
+    """A metric: its name in the reference, a title for people, and how it measures one answer.
+
+    `needs_classes` says that it takes the `all_classes` of its context. `measure_row` is given by a metric whose rows
+    are not an answer and ground truths. `chance` is what a blind guess scores, for a metric that is also reported with
+    its unparsed answers taken as guesses.
+    """
 
     name: str
     title: str
     measure: Measure
+    needs_classes: bool = False
+    measure_row: MeasureRow | None = None
+    chance: float | None = None
 
 
-def _plain(function: Callable[[str, str, str | None], float]) -> Measure:
-    def measured(prediction: str, ground_truth: str, gold_ans: str | None, exact: bool) -> Outcome:
-        score = function(prediction, ground_truth, gold_ans)
+def _plain(function: Callable[[str, str], float]) -> Measure:
+    def measured(prediction: str, ground_truth: str, _: Context) -> Outcome:
+        score = function(prediction, ground_truth)
         return Outcome(score, score)
 
     return measured
+
+
+def _classification(prediction: str, ground_truth: str, context: Context) -> Outcome:
+    if context.all_classes is None:
+        raise UserError("classification_score needs the classes there are (all_classes); none are given")
+    score = classification_score(prediction, ground_truth, all_classes=context.all_classes)
+    return Outcome(score, score)
+
+
+def _code_similarity(prediction: str, ground_truth: str, context: Context) -> Outcome:
+    score = code_sim_score(prediction, ground_truth, code_similarity=context.code_similarity)
+    return Outcome(score, score)
 
 
 METRICS: dict[str, Metric] = {
@@ -78,18 +126,32 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric("qa_f1_score", "F1", _plain(qa_f1_score)),
         Metric("qa_f1_zh_score", "F1 (Chinese)", _plain(qa_f1_zh_score)),
-        Metric("qa_f1_score_with_gold_ans", "F1 behind keywords", lambda p, t, k, _: gated_f1(ENGLISH, p, t, k)),
+        Metric("qa_f1_score_with_gold_ans", "F1 behind keywords", lambda p, t, c: gated_f1(ENGLISH, p, t, c.gold_ans)),
         Metric(
             "qa_f1_zh_score_with_gold_ans",
             "F1 behind keywords (Chinese)",
-            lambda p, t, k, _: gated_f1(CHINESE, p, t, k),
+            lambda p, t, c: gated_f1(CHINESE, p, t, c.gold_ans),
         ),
-        Metric("rouge_score", "ROUGE-L", lambda p, t, _, exact: measure_rouge_en(p, t, exact)),
-        Metric("rouge_zh_score", "ROUGE-L (Chinese)", lambda p, t, _, exact: measure_rouge_zh(p, t, exact)),
+        Metric("rouge_score", "ROUGE-L", lambda p, t, c: measure_rouge_en(p, t, c.rouge_overflow == "exact")),
+        Metric(
+            "rouge_zh_score", "ROUGE-L (Chinese)", lambda p, t, c: measure_rouge_zh(p, t, c.rouge_overflow == "exact")
+        ),
         Metric(
             "rouge_zh_score_blacklist",
             "ROUGE-L without stop words (Chinese)",
-            lambda p, t, _, exact: measure_rouge_zh_filtered(p, t, exact),
+            lambda p, t, c: measure_rouge_zh_filtered(p, t, c.rouge_overflow == "exact"),
+        ),
+        Metric("classification_score", "Accuracy", _classification, needs_classes=True),
+        Metric("count_score", "Accuracy", _plain(count_score)),
+        Metric("retrieval_score", "Accuracy", lambda p, t, _: measure_retrieval_en(p, t)),
+        Metric("retrieval_zh_score", "Accuracy (Chinese)", lambda p, t, _: measure_retrieval_zh(p, t)),
+        Metric("code_sim_score", "Similarity of code", _code_similarity),
+        Metric(
+            "choice",
+            "Accuracy",
+            lambda p, t, _: measure_choice(p, t),
+            measure_row=measure_choice_row,
+            chance=CHANCE,
         ),
     )
 }
@@ -103,23 +165,15 @@ def metric(name: str) -> Metric:
         raise UserError(f"metric {name!r} is not known; {nearest(name, METRICS)}") from None
 
 
-def measure(
-    name: str,
-    prediction: str,
-    ground_truth: str,
-    gold_ans: str | None = None,
-    rouge_overflow: str = "reference",
-) -> Outcome:
+def measure(name: str, prediction: str, ground_truth: str, context: Context = PLAIN) -> Outcome:
     """Measure one answer against one ground truth by the metric of this name.
 
-    Never raises for what an answer or its keywords hold. Keywords without a word, which end the reference's run, say
-    nothing: the gate is not applied, the plain F1 counts, and the flag `keywords_empty` says so. `rouge_overflow` says
-    what a text too long for the reference's ROUGE-L scores: 0 (`reference`) or its true value (`exact`); either is
-    flagged. Raises UserError for a name or a choice that is not known.
+    Never raises for what an answer, its ground truth or its keywords hold. Where the reference ends with an error, a
+    stated rule holds and a flag says so: keywords without a word say nothing, so the gate is not applied and the plain
+    F1 counts (`keywords_empty`); a ground truth that names no paragraph cannot be met (`truth_unreadable`). Raises
+    UserError for a name that is not known, and for a classification without classes.
     """
-    if rouge_overflow not in ("reference", "exact"):
-        raise UserError(f"rouge_overflow: {rouge_overflow!r} is not known; known: exact, reference")
-    return metric(name).measure(prediction, ground_truth, gold_ans, rouge_overflow == "exact")
+    return metric(name).measure(prediction, ground_truth, context)
 
 
 @functools.cache

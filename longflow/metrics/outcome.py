@@ -10,6 +10,12 @@ KEYWORDS_EMPTY = "keywords_empty"
 ROUGE_OVERFLOW = "rouge_overflow"
 """Flag: the texts are so long that the reference's ROUGE-L runs into the recursion limit and gives 0."""
 
+TRUTH_UNREADABLE = "truth_unreadable"
+"""Flag: the ground truth names no paragraph, so that nothing can match it; the reference ends here with an error."""
+
+UNPARSED = "unparsed"
+"""Flag: an answer to a multiple-choice question was received, but no letter can be read from it."""
+
 
 @dataclass(frozen=True)
 class Outcome:
