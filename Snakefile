@@ -38,6 +38,7 @@ rule all:
     input:
         TABLES,
         FILES.leaderboard_long,
+        FILES.citations,
         PLOTS,
     message:
         "Everything is up to date: tables, leaderboard and plots are in {FILES.results}/"
@@ -65,6 +66,7 @@ rule tables:
     input:
         TABLES,
         FILES.leaderboard_long,
+        FILES.citations,
 
 
 rule plots:

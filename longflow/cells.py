@@ -20,6 +20,8 @@ from longflow.config import Config, ImportedModel
 from longflow.errors import UserError
 from longflow.figures import figures
 from longflow.jsonio import canonical, digest
+from longflow.settings import FULL, fits, spec_of
+from longflow.settings import VERSION as SETTINGS_VERSION
 
 HERE = Path(__file__).parent
 
@@ -29,10 +31,8 @@ INFERENCE_VERSION = 1
 RECORDS_VERSION = 1
 """Raised when a change of code changes records."""
 
-DATA_OPTIONS = ("revision", "records", "seed", "substitution")
+DATA_OPTIONS = ("revision", "records", "seed", "substitution", "datasets_from")
 """Options of benchmarks that tell which records were taken, for the protocol."""
-
-SETTINGS = ("full",)
 
 
 @dataclass(frozen=True, order=True)
@@ -62,17 +62,21 @@ class Cell:
 def cells(config: Config) -> Iterator[Cell]:
     """The cells of a run: benchmark by benchmark, model by model, short lengths first.
 
-    Of a model whose predictions were made elsewhere these are the cells that have a file. Raises UserError where none
-    has, or one has two.
+    Of a model whose predictions were made elsewhere these are the cells that have a file, in the setting `full`. Other
+    settings have only cells of data sets that they make sense for. Raises UserError where no cell has a file, or one
+    has two.
     """
     for benchmark in config.run.benchmarks:
         for model in config.run.models:
             found = None
             if isinstance(config.models[model], ImportedModel):
                 found = imported_files(config, model, benchmark)
-            for setting in SETTINGS:
+            for setting in config.run.settings:
                 for length in config.lengths(benchmark):
                     for dataset in config.datasets(benchmark):
+                        task = benchmarks.load(benchmark).task(dataset)
+                        if setting != FULL and (found is not None or not fits(task)):
+                            continue
                         if found is None or (dataset, length) in found:
                             yield Cell(benchmark, model, setting, dataset, length)
 
@@ -128,6 +132,12 @@ class Files:
         """The records of a data set at a length."""
         return f"{self.resources}/records/{benchmark}/{dataset}/{length}.jsonl"
 
+    def records_of(self, cell: Cell) -> str:
+        """The records that a cell's predictions are made of: the data set's, or its setting's."""
+        if cell.setting == FULL:
+            return self.records(cell.benchmark, cell.dataset, cell.length)
+        return f"{self.resources}/retrieved/{cell.benchmark}/{cell.setting}/{cell.dataset}/{cell.length}.jsonl"
+
     def predictions(self, cell: Cell) -> str:
         """The predictions of a cell; the digest of their spec stands beside them as .spec."""
         return f"{self.results}/predictions/{cell.name}.jsonl"
@@ -148,6 +158,11 @@ class Files:
     def score(self, cell: Cell) -> str:
         """The score of a cell; one line per record stands beside it as .jsonl."""
         return f"{self.results}/scores/{cell.name}.json"
+
+    @property
+    def citations(self) -> str:
+        """What to cite for the run, as BibTeX."""
+        return f"{self.results}/CITATIONS.bib"
 
     @property
     def leaderboard_long(self) -> str:
@@ -174,12 +189,15 @@ def records_spec(config: Config, benchmark: str, dataset: str, length: str) -> s
     A source folder is among them, since two runs that share their resources may name two folders; records that are
     the same after all cost nothing, the journal knows them.
     """
-    options = config.options[benchmark].model_dump()
-    for other in ("datasets", "lengths", "prompts", "max_new_tokens", "rouge_overflow", "code_similarity"):
-        options.pop(other)
+    options = config.options[benchmark].of_records(dataset)
     return canonical(
         {"benchmark": benchmark, "dataset": dataset, "length": length, **options, "version": RECORDS_VERSION}
     )
+
+
+def setting_spec(config: Config, setting: str) -> str:
+    """What makes the records of a setting: its entry, and the version of the code."""
+    return canonical({"setting": spec_of(config.settings[setting]), "version": SETTINGS_VERSION})
 
 
 def model_files(config: Config, model: str) -> list[str]:
@@ -230,6 +248,7 @@ def predict_spec(config: Config, cell: Cell) -> str:
         {
             "model": model.spec(),
             "benchmark": cell.benchmark,
+            "setting": None if cell.setting == FULL else spec_of(config.settings[cell.setting]),
             "prompt": config.prompt_template(cell.benchmark, cell.dataset),
             "wrap": task.extra.get("wrap", True),
             "max_prompt_tokens": limit,
@@ -242,11 +261,11 @@ def predict_spec(config: Config, cell: Cell) -> str:
     )
 
 
-def expected_records(config: Config, benchmark: str, dataset: str) -> int:
+def expected_records(config: Config, benchmark: str, dataset: str, length: str) -> int:
     """How many records a cell has: the benchmark's number, or a run's own smaller choice."""
     options = config.options[benchmark]
     own = getattr(options, "records", None)
-    n = own or benchmarks.load(benchmark).task(dataset).n
+    n = own or benchmarks.load(benchmark).task(dataset).records(length)
     return min(n, config.run.limit or n)
 
 
@@ -256,8 +275,8 @@ def score_spec(config: Config, cell: Cell) -> str:
 
     table = benchmarks.load(cell.benchmark)
     task, options = table.task(cell.dataset), config.options[cell.benchmark]
-    expected = expected_records(config, cell.benchmark, cell.dataset)
-    whole = expected == task.n
+    expected = expected_records(config, cell.benchmark, cell.dataset, cell.length)
+    whole = expected == task.records(cell.length)
     return canonical(
         {
             **dict(zip(("benchmark", "model", "setting", "dataset", "length"), cell.name.split("/"), strict=True)),
@@ -317,6 +336,7 @@ def protocol(config: Config, benchmark: str, model: str, setting: str) -> dict[s
         "benchmark": benchmark,
         "model": model,
         "setting": setting,
+        "setting_options": None if setting == FULL else spec_of(config.settings[setting]),
         "longflow": __version__,
         "inference_version": INFERENCE_VERSION,
         "data": {
@@ -364,6 +384,12 @@ def leaderboard_spec(config: Config) -> str:
     """What decides the leaderboard: the cells, the published rows, and the code."""
     code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*")
     return canonical({"cells": digest([c.name for c in cells(config)]), "code": code})
+
+
+def citations_spec(config: Config) -> str:
+    """What decides the citations of a run: its data sets, and the entries there are."""
+    chosen = {benchmark: config.datasets(benchmark) for benchmark in config.run.benchmarks}
+    return canonical({"datasets": chosen, "code": _code("citations.py", "citations.bib")})
 
 
 def plots_spec(config: Config, benchmark: str) -> str:

@@ -21,10 +21,13 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from longflow import benchmarks
-from longflow.benchmarks import Benchmark, BenchmarkOptions, length_units
+from longflow.benchmarks import LONGEST_PROMPT, Benchmark, BenchmarkOptions, length_units
+from longflow.benchmarks import custom as own_benchmarks
 from longflow.errors import UserError, nearest
 from longflow.jsonio import read_json
 from longflow.prompts import chat_rule_error, template_error
+from longflow.reasoning import Reasoning
+from longflow.settings import FULL, KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 """The project's folder."""
@@ -35,9 +38,6 @@ ENVIRONMENT = "LONGFLOW_CONFIG"
 
 SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 T = TypeVar("T", bound=BaseModel)
-
-LONGEST_PROMPT = 60_000
-"""Bytes of a prompt template: templates travel on command lines, which hold 128 KiB."""
 
 PROMPT_FIELDS = {"context", "input", "length", "dataset", "language"}
 
@@ -61,6 +61,7 @@ class RunOptions(BaseModel):
 
     benchmarks: list[str] = Field(description="Benchmarks to run, out of those known.")
     models: list[str] = Field(description="Models to run, out of those under `models:`.")
+    settings: list[str] = Field(["full"], description="Settings to run: full, and those under `settings:`.")
     limit: int | None = Field(None, ge=1, description="First N records of each cell; null for all.")
     seed: int = Field(42, description="Seed of sampled generation; greedy runs have no use for it.")
     results: Folder = Field("results", description="Folder of results; another name keeps runs apart.")
@@ -120,6 +121,9 @@ class ModelOptions(ModelEntry):
     max_prompt_tokens: int | dict[str, int] | None = Field(
         None, description="Prompt limit in tokens, for all benchmarks or by benchmark; preset from the window."
     )
+    reasoning: Reasoning | None = Field(
+        None, description="For thinking models: the markers of the reasoning, and the tokens it may take."
+    )
     temperature: float | None = Field(
         None, ge=0, description="0 is greedy; default: the benchmark's own way, which is greedy but for LongBench v2."
     )
@@ -129,7 +133,10 @@ class ModelOptions(ModelEntry):
     mem_mb: int | dict[str, int] | None = Field(None, description="Memory of one job in MB, in all or by length.")
     runtime: int | dict[str, int] | None = Field(None, description="Time of one job in minutes, in all or by length.")
 
-    spec_fields: ClassVar[tuple[str, ...]] = (*ModelEntry.spec_fields, "chat", "chat_options", "chat_date")
+    spec_fields: ClassVar[tuple[str, ...]] = (
+        *ModelEntry.spec_fields,
+        *("chat", "chat_options", "chat_date", "reasoning"),
+    )
 
     @field_validator("temperature", "top_p", mode="before")
     @classmethod
@@ -232,6 +239,7 @@ class Config:
         run: what to run and where.
         options: the options of each selected benchmark.
         models: the entries of all models.
+        settings: the settings beside `full`, by name.
         merged: the merged configuration as it was given, for the commands that need it again.
     """
 
@@ -240,11 +248,13 @@ class Config:
         run: RunOptions,
         options: dict[str, BenchmarkOptions],
         models: dict[str, ModelEntry],
+        settings: dict[str, BaseModel],
         merged: Mapping[str, Any],
     ) -> None:
         self.run = run
         self.options = options
         self.models = models
+        self.settings = settings
         self.merged = merged
 
     def model(self, name: str) -> ModelEntry:
@@ -259,6 +269,12 @@ class Config:
         if not isinstance(model, ModelOptions):
             raise UserError(f"models.{name}: its predictions were made elsewhere; nothing of it can be run")
         return model
+
+    def setting(self, name: str) -> BaseModel:
+        """A setting beside `full`. Raises UserError with the nearest name."""
+        if name not in self.settings:
+            raise UserError(f"settings: no entry {name!r}; {nearest(name, self.settings)}")
+        return self.settings[name]
 
     def benchmark_options(self, name: str) -> BenchmarkOptions:
         """The options of a benchmark of this run. Raises UserError if it is not one."""
@@ -317,6 +333,7 @@ class Config:
         if limit < 2:
             raise UserError(f"{key}: a prompt limit of {limit} tokens ({why}) leaves no prompt; at least 2 are needed")
         answer = max(self.max_new_tokens(benchmark, dataset) for dataset in self.datasets(benchmark))
+        answer += entry.reasoning.max_tokens if entry.reasoning else 0
         if window is not None and limit + answer > window:
             raise UserError(
                 f"{key}.max_prompt_tokens: {limit} tokens of prompt and {answer} of answer exceed the window of "
@@ -400,7 +417,7 @@ def _plain(value: Any, key: str) -> Any:
 def parse(given: Mapping[str, Any]) -> Config:
     """Check a merged configuration. Raises UserError for the first thing that is wrong."""
     merged: dict[str, Any] = _plain(given, "")
-    sections = {"run", "benchmarks", "models"}
+    sections = {"run", "benchmarks", "models", "settings"}
     for key in merged:
         if key not in sections:
             raise UserError(f"configuration: unknown key {key!r}; {nearest(str(key), sections)}")
@@ -409,19 +426,23 @@ def parse(given: Mapping[str, Any]) -> Config:
             raise UserError(f"{section}: keys were expected, found {merged[section]!r}")
     run = _validate(RunOptions, merged.get("run") or {}, "run")
     models = {str(name): _model(str(name), entry) for name, entry in (merged.get("models") or {}).items()}
+    settings = {name: _setting(name, entry) for name, entry in (merged.get("settings") or {}).items()}
     entries = merged.get("benchmarks") or {}
+    known = [*benchmarks.names(), *own_benchmarks.register(entries, run.benchmarks)]
     for name in entries:
-        if name not in benchmarks.names():
-            raise UserError(f"benchmarks: {name!r} is not known; {nearest(str(name), benchmarks.names())}")
-    _check_selection("run.benchmarks", run.benchmarks, benchmarks.names(), "a known benchmark")
+        if name not in known:
+            hint = f"{nearest(str(name), known)} (one of your own has datasets_from)"
+            raise UserError(f"benchmarks: {name!r} is not known; {hint}")
+    _check_selection("run.benchmarks", run.benchmarks, known, "a known benchmark")
     _check_selection("run.models", run.models, models, "an entry under models:")
+    _check_selection("run.settings", run.settings, ["full", *settings], "full or an entry under settings:")
     options = {
         name: _validate(benchmarks.load(name).module.Options, entries.get(name) or {}, f"benchmarks.{name}")
         for name in dict.fromkeys([*run.benchmarks, *entries])
     }
     for name, option in options.items():
         _check_benchmark(benchmarks.load(name), option)
-    config = Config(run, options, models, merged)
+    config = Config(run, options, models, settings, merged)
     lengths = {length for benchmark in run.benchmarks for length in config.lengths(benchmark)}
     for name in run.models:
         model = models[name]
@@ -429,7 +450,7 @@ def parse(given: Mapping[str, Any]) -> Config:
             continue
         for benchmark in run.benchmarks:
             config.prompt_limit(name, benchmark)
-        _check_keys(f"models.{name}.max_prompt_tokens", model.max_prompt_tokens, benchmarks.names())
+        _check_keys(f"models.{name}.max_prompt_tokens", model.max_prompt_tokens, known)
         _check_keys(f"models.{name}.mem_mb", model.mem_mb, lengths)
         _check_keys(f"models.{name}.runtime", model.runtime, lengths)
     return config
@@ -479,7 +500,8 @@ def _check_benchmark(benchmark: Benchmark, options: BenchmarkOptions) -> None:
                 f"{key}.prompts.{name}: {size:,} bytes of template; at most {LONGEST_PROMPT:,} (long material belongs "
                 "into the records' context)"
             )
-        if wrong := template_error(template, PROMPT_FIELDS):
+        fields = benchmark.task(name).extra.get("fields", PROMPT_FIELDS)
+        if wrong := template_error(template, set(fields)):
             raise UserError(f"{key}.prompts.{name}: {wrong}")
     for name, tokens in options.max_new_tokens.items():
         if tokens < 1:
@@ -517,6 +539,19 @@ def _model(name: str, entry: Any) -> ModelEntry:
     return model
 
 
+def _setting(name: str, entry: Any) -> BaseModel:
+    key = f"settings.{name}"
+    if not SLUG.fullmatch(name) or name == FULL:
+        raise UserError(
+            f"settings: {name!r} is no name for a setting; use letters, digits, '.', '_' and '-', not 'full'"
+        )
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("kind"), str):
+        raise UserError(f"{key}.kind: missing; choose {', '.join(sorted(KINDS))}")
+    if entry["kind"] not in KINDS:
+        raise UserError(f"{key}.kind: {entry['kind']!r} is not known; {nearest(entry['kind'], KINDS)}")
+    return _validate(KINDS[entry["kind"]], entry, key)
+
+
 def _validate(model: type[T], value: Any, key: str) -> T:
     """Validate one section, wording the first fault as one line that names its key."""
     if not isinstance(value, Mapping):
@@ -550,10 +585,15 @@ def json_schema() -> dict[str, Any]:
             "run": RunOptions.model_json_schema(),
             "benchmarks": {
                 "type": "object",
-                "additionalProperties": False,
+                "additionalProperties": own_benchmarks.schema(),
                 "properties": {
                     name: benchmarks.load(name).module.Options.model_json_schema() for name in benchmarks.names()
                 },
+            },
+            "settings": {
+                "type": "object",
+                "propertyNames": {"pattern": f"^{SLUG.pattern}$"},
+                "additionalProperties": {"anyOf": [kind.model_json_schema() for kind in KINDS.values()]},
             },
             "models": {
                 "type": "object",

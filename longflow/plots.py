@@ -147,10 +147,10 @@ def gather(summaries: Sequence[Summary], benchmark: str) -> Data:
         kinds=kinds,
         of_datasets=max(len(table.tasks), len(kinds)),
         sample=any(
-            cell.n_expected < table.tasks[dataset].n
+            cell.n_expected < table.tasks[dataset].records(length)
             for entry in rows
             if entry.own
-            for (dataset, _), cell in entry.cells.items()
+            for (dataset, length), cell in entry.cells.items()
             if dataset in table.tasks
         ),
         means=fixed_means(table) or {},

@@ -24,6 +24,7 @@ from longflow.journal import Answer, Journal, Rendering
 from longflow.jsonio import digest, write_json, write_jsonl
 from longflow.progress import Progress
 from longflow.prompts import post_process, render, truncate_middle, wrap
+from longflow.reasoning import Reasoning, take_apart
 from longflow.records import Prediction, Record, read_records
 
 log = logging.getLogger("longflow")
@@ -96,6 +97,8 @@ class Cell:
         # A benchmark may say that a data set's prompts are sent as they are, whatever the model's rule.
         self.chat = str(job.spec["model"]["chat"]) if job.spec["wrap"] else "none"
         self.messages = job.entry.get("api") == "chat" and self.chat == "template"
+        markers = job.spec["model"].get("reasoning")
+        self.reasoning = Reasoning(**markers) if markers else None
         self.failures: dict[str, str] = {}
         self.asked: set[str] = set()
         self.rows: list[tuple[Record, Rendering]] = []
@@ -128,7 +131,7 @@ class Cell:
         if chosen["temperature"]:
             seed = int(digest([chosen["seed"], record.id, 0])[:8], 16)
         return Generation(
-            max_new_tokens=chosen["max_new_tokens"],
+            max_new_tokens=chosen["max_new_tokens"] + (self.reasoning.max_tokens if self.reasoning else 0),
             temperature=float(chosen["temperature"]),
             top_p=float(chosen["top_p"]),
             seed=seed,
@@ -154,7 +157,7 @@ class Cell:
             model = self.spec["model"]
             wrapper = wrap("", self.chat, self._tokenizer, model["chat_options"], messages=False)
             around = len(self._tokenizer.encode(str(wrapper.prompt), wrapper.special_tokens))
-        answer = self.spec["generation"]["max_new_tokens"]
+        answer = self.spec["generation"]["max_new_tokens"] + (self.reasoning.max_tokens if self.reasoning else 0)
         if limit + around + answer > window:
             raise UserError(
                 f"{self.job.name}: a prompt of {limit} tokens, {around} of chat wrapper and {answer} of answer exceed "
@@ -278,13 +281,27 @@ class Cell:
                 reason = self.failures.get(rendering.key, "the engine gave no answer")
                 yield replace(made, finish_reason="error", error=reason)
             else:
+                text, extra = self._answer(answer)
                 yield replace(
                     made,
-                    pred=post_process(self.spec["model"]["chat"], answer.text),
+                    pred=post_process(self.spec["model"]["chat"], text),
+                    extra=extra,
                     sent_tokens=answer.prompt_tokens,
                     answer_tokens=answer.answer_tokens,
                     finish_reason=answer.finish_reason,
                 )
+
+    def _answer(self, answer: Answer) -> tuple[str, dict[str, Any]]:
+        """The answer in a model's text, and what else of it is kept: a thinking model's reasoning."""
+        if self.reasoning is None:
+            return answer.text, {}
+        thought = take_apart(answer.text, answer.finish_reason, self.reasoning)
+        text, most = thought.answer, self.spec["generation"]["max_new_tokens"]
+        # The answer has its own limit, however little of the other was used. A token is a byte at least.
+        if len(text.encode("utf-8", "replace")) > most and (tokenizer := self.tokenizer()) is not None:
+            ids = tokenizer.encode(text, special_tokens=False)
+            text = tokenizer.decode(ids[:most]) if len(ids) > most else text
+        return text, {"reasoning": thought.reasoning, "reasoning_closed": thought.closed}
 
 
 def _completions(cell: Cell) -> Iterator[Completion]:

@@ -32,7 +32,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
 
 _CELL = ("benchmark", "model", "setting", "dataset", "length", "metric", "language", "category")
 _FLAGS = ("keywords_empty", "rouge_overflow", "truth_unreadable", "unparsed")
-_COUNTS = ("truncated", "empty", "failed", "gated", *_FLAGS, "ran_out", "ungrouped", "duplicates")
+_COUNTS = ("truncated", "empty", "failed", "gated", *_FLAGS, "ran_out", "reasoning_open", "ungrouped", "duplicates")
 
 GroupsOf = Callable[[Row], Sequence[str]]
 
@@ -135,6 +135,7 @@ class CellScorer:
         self._count("failed", failed or outcome is None)
         self._count("truncated", row.get("kept_head") is not None)
         self._count("ran_out", row.get("finish_reason") == "length")
+        self._count("reasoning_open", row.get("reasoning_closed") is False)
         self._add_sent(row.get("sent_tokens"))
         if outcome is not None:
             self._add_outcome(outcome, groups)
@@ -291,6 +292,8 @@ def _chosen(spec: Mapping[str, Any], name: str) -> str:
 def _groups_of(benchmark: str) -> GroupsOf | None:
     from longflow import benchmarks
 
+    if benchmark not in benchmarks.names():  # a configuration's own benchmark has no groups
+        return None
     return cast("GroupsOf | None", getattr(benchmarks.load(benchmark).module, "groups_of", None))
 
 

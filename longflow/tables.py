@@ -30,6 +30,7 @@ COUNTS = (
     "truth_unreadable",
     "unparsed",
     "ran_out",
+    "reasoning_open",
     "ungrouped",
     "duplicates",
 )

@@ -78,7 +78,7 @@ def one_of(names):
 wildcard_constraints:
     benchmark=one_of(CONFIG.run.benchmarks),
     model=one_of(CONFIG.models),
-    setting=one_of(cells.SETTINGS),
+    setting=one_of(CONFIG.run.settings),
     dataset=one_of(sorted({d for b in CONFIG.run.benchmarks for d in CONFIG.datasets(b)})),
     length=one_of(sorted({length for b in CONFIG.run.benchmarks for length in CONFIG.lengths(b)})),
 
@@ -115,6 +115,19 @@ def model_file(wildcards):
     """The model.json that a cell's predictions need."""
     cell = cell_of(wildcards)
     return needs(FILES.predictions(cell), cells.predict_spec(CONFIG, cell), FILES.model(cell.model))
+
+
+def setting_gpu(setting):
+    """GPUs that making the records of a setting needs."""
+    return getattr(CONFIG.settings[setting], "gpu", 0)
+
+
+def setting_records(wildcards):
+    """The records of a data set that a setting's records are made of."""
+    names = (wildcards.benchmark, wildcards.setting, wildcards.dataset, wildcards.length)
+    path = f"{FILES.resources}/retrieved/{'/'.join(names)}.jsonl"
+    records = FILES.records(wildcards.benchmark, wildcards.dataset, wildcards.length)
+    return needs(path, cells.setting_spec(CONFIG, wildcards.setting), records)
 
 
 def imported_file(wildcards):
@@ -171,6 +184,10 @@ def check_limits(workflow):
             for job in jobs
             if job.rule.name in ("predict", "predict_api") and name in CONFIG.models[job.wildcards.model].entry()
         }
+        if name == "gpu":
+            needs |= {
+                job.wildcards.setting: setting_gpu(job.wildcards.setting) for job in jobs if job.rule.name == "retrieve"
+            }
         model, need = max(needs.items(), key=lambda item: item[1], default=(None, 0))
         limit = workflow.global_resources.get(name)
         given = limit.value if limit is not None else None
@@ -185,6 +202,7 @@ def check_limits(workflow):
 
 def say_failures():
     """After a run: say how many records failed, if any did."""
-    done = [FILES.score(cell) for cell in CELLS if os.path.exists(FILES.score(cell))]
+    ours = [FILES.score(cell) for cell in CELLS if cell.model not in IMPORTED]
+    done = [path for path in ours if os.path.exists(path)]
     if said := preview.failures(tables.read_summaries(done)):
         logger.warning(said)

@@ -56,6 +56,31 @@ rule prepare:
         " --length {wildcards.length} --spec {params.spec:q} --output {output:q} --sources {input:q} > {log:q} 2>&1"
 
 
+rule retrieve:
+    input:
+        setting_records,
+    output:
+        f"{FILES.resources}/retrieved/{{benchmark}}/{{setting}}/{{dataset}}/{{length}}.jsonl",
+    log:
+        f"{FILES.results}/logs/retrieve/{{benchmark}}/{{setting}}/{{dataset}}/{{length}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/retrieve/{{benchmark}}/{{setting}}/{{dataset}}/{{length}}.tsv"
+    conda:
+        "../envs/inference.yaml"
+    threads: 2
+    resources:
+        gpu=lambda wildcards: setting_gpu(wildcards.setting),
+        mem_mb=4000,
+        runtime=120,
+    params:
+        spec=lambda wildcards: cells.setting_spec(CONFIG, wildcards.setting),
+    message:
+        "Making the records of {wildcards.benchmark} {wildcards.dataset} at {wildcards.length} for {wildcards.setting}"
+    shell:
+        "python -m scripts.gpu_lease --n {resources.gpu} -- python -m scripts.retrieve --setting {wildcards.setting} --records {input:q} --spec {params.spec:q}"
+        " --output {output:q} > {log:q} 2>&1"
+
+
 rule fetch:
     output:
         f"{FILES.resources}/downloads/{{source}}/{{revision}}/{{file}}",

@@ -5,7 +5,7 @@ API_MODELS = [name for name, model in CONFIG.models.items() if model.entry().get
 
 rule predict:
     input:
-        records=f"{FILES.resources}/records/{{benchmark}}/{{dataset}}/{{length}}.jsonl",
+        records=lambda wildcards: FILES.records_of(cell_of(wildcards)),
         model=model_file,
     output:
         f"{FILES.results}/predictions/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.jsonl",

@@ -74,6 +74,28 @@ rule leaderboard:
         "python -m scripts.leaderboard --spec {params.spec:q} --output {output.long:q}" " > {log:q} 2>&1"
 
 
+rule citations:
+    output:
+        FILES.citations,
+    log:
+        f"{FILES.results}/logs/citations.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/citations.tsv"
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=500,
+        runtime=5,
+    params:
+        spec=cells.citations_spec(CONFIG),
+    message:
+        "Writing what to cite"
+    shell:
+        "python -m scripts.citations --spec {params.spec:q} --output {output:q} > {log:q} 2>&1"
+
+
 # A rule for each benchmark, since each has figures of its own.
 for benchmark in CONFIG.run.benchmarks:
 

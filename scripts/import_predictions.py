@@ -23,7 +23,7 @@ def main() -> None:
     set_up_logging()
     config = configuration(arguments)
     cell = Cell.parse(arguments.cell)
-    expected = expected_records(config, cell.benchmark, cell.dataset)
+    expected = expected_records(config, cell.benchmark, cell.dataset, cell.length)
     counts = imported.take(arguments.predictions, arguments.output, expected, cell.name)
     write_json(Files(config).usage(cell), {"cell": cell.name, **counts})
     write_spec(arguments.output, arguments.spec)

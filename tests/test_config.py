@@ -193,8 +193,8 @@ def test_spec_ignores_what_cannot_change_a_prediction():
 
 def test_limit_bounds_what_is_expected():
     parsed = config.parse(build(run={"benchmarks": ["lveval"], "models": ["m"], "limit": 150}))
-    assert expected_records(parsed, "lveval", "cmrc_mixup") == 150
-    assert expected_records(parsed, "lveval", "loogle_CR_mixup") == 99
+    assert expected_records(parsed, "lveval", "cmrc_mixup", "16k") == 150
+    assert expected_records(parsed, "lveval", "loogle_CR_mixup", "16k") == 99
 
 
 def test_memory_grows_with_length_and_attempt():

@@ -246,6 +246,21 @@ def test_a_question_with_choices_keeps_what_its_scores_need(bench):
     assert not {"context", "template"} & set(rows[0])
 
 
+def test_reasoning_is_kept_apart_and_the_answer_has_its_own_limit(bench):
+    said = "<think>" + "because " * 30 + "</think> " + "word " * 20
+    thinking = {**SPEC["model"], "reasoning": {"start": "<think>", "end": "</think>", "max_tokens": 40}}
+    rows, generated = bench.run(spec={"model": thinking}, options={"say": said})
+    assert generated == 10
+    assert rows[0]["pred"] == "word " * 7 + "word"  # max_new_tokens is 8
+    assert rows[0]["reasoning"] == ("because " * 30).strip()
+    assert rows[0]["reasoning_closed"] is True
+    # Other markers make another answer of the same text, without asking again.
+    other = {**thinking, "reasoning": {**thinking["reasoning"], "end": "</thought>"}}
+    rows, generated = bench.run(spec={"model": other}, options={"say": said})
+    assert generated == 0
+    assert (rows[0]["pred"], rows[0]["reasoning_closed"]) == ("", False)
+
+
 def test_an_engine_that_answers_what_was_not_asked(bench, monkeypatch):
     import standin
 

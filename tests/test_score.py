@@ -137,6 +137,7 @@ def test_rows_of_our_own_predictions_are_read() -> None:
         "truth_unreadable": 0,
         "unparsed": 0,
         "ran_out": 1,
+        "reasoning_open": 0,
         "ungrouped": 0,
         "duplicates": 0,
     }

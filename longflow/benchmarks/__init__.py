@@ -20,6 +20,8 @@ A module may also give
 - `download(file, revision)`: where a file under `{resources}/downloads/{benchmark}/{revision}/` that `sources` names
   comes from.
 
+A configuration may declare benchmarks of its own, without a module or a table; see `longflow.benchmarks.custom`.
+
 Nothing here knows of models or engines.
 """
 
@@ -41,6 +43,9 @@ from longflow.errors import UserError, nearest
 from longflow.records import Record
 
 HERE = Path(__file__).parent
+
+LONGEST_PROMPT = 60_000
+"""Bytes of a prompt template: templates travel on command lines, which hold 128 KiB."""
 
 CellSummary = Mapping[str, Any]
 """The scores of a cell as the score stage writes them: dataset, length, score, total, n, groups ..."""
@@ -72,6 +77,10 @@ class BenchmarkOptions(BaseModel):
         description="Edit similarity of code: difflib's ratio, as the reference's requirements give it, or another.",
     )
 
+    def of_records(self, dataset: str) -> dict[str, Any]:
+        """What of the options may change the records of a data set."""
+        return {name: value for name, value in self.model_dump().items() if name not in BenchmarkOptions.model_fields}
+
 
 @dataclass(frozen=True)
 class Task:
@@ -80,7 +89,9 @@ class Task:
     `n` is the number of records at each length, `max_new_tokens` the length of an answer, `prompt` a template in
     `str.format` syntax over the fields of a record (None: each record brings its own, in its field `template`),
     `metric` a name in `longflow.metrics`. `extra` holds the table's other keys; those that other stages know are
-    `answers` (first or best), `clean` (first_line), `wrap` (false: no chat wrapper) and `groups`.
+    `answers` (first or best), `clean` (first_line), `wrap` (false: no chat wrapper) and `groups`. A data set that a
+    configuration declares also has `records`, the number of records at each length, of which `n` is the largest, and
+    `fields`, the names that its prompts may use.
     """
 
     benchmark: str
@@ -92,6 +103,10 @@ class Task:
     metric: str
     n: int
     extra: Mapping[str, Any]
+
+    def records(self, length: str) -> int:
+        """The number of records at a length."""
+        return int(self.extra.get("records", {}).get(length, self.n))
 
 
 class Module(Protocol):
@@ -137,9 +152,14 @@ def length_units(length: str) -> int:
     return int(match[1]) * (1000 if match[2] else 1) if match else 0
 
 
+@functools.cache
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(m.name for m in pkgutil.iter_modules([str(HERE)]) if (HERE / f"{m.name}.yaml").exists()))
+
+
 def names() -> list[str]:
     """The benchmarks that come with longflow."""
-    return sorted(m.name for m in pkgutil.iter_modules([str(HERE)]) if (HERE / f"{m.name}.yaml").exists())
+    return list(_names())
 
 
 @functools.cache
@@ -148,11 +168,26 @@ def table(name: str) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], yaml.load((HERE / f"{name}.yaml").read_text(encoding="utf-8"), Loader=_LOADER))
 
 
-@functools.cache
+_DECLARED: dict[str, Benchmark] = {}
+
+
+def declare(benchmark: Benchmark) -> None:
+    """Make a benchmark that a configuration declares known to `load`, in place of an earlier one of its name."""
+    _DECLARED[benchmark.name] = benchmark
+
+
 def load(name: str) -> Benchmark:
     """A benchmark by name. Raises UserError with the nearest name."""
-    if name not in names():
-        raise UserError(f"benchmark {name!r} is not known; {nearest(name, names())}")
+    if name in _DECLARED:
+        return _DECLARED[name]
+    known = names()
+    if name not in known:
+        raise UserError(f"benchmark {name!r} is not known; {nearest(name, [*known, *_DECLARED])}")
+    return _shipped(name)
+
+
+@functools.cache
+def _shipped(name: str) -> Benchmark:
     read = table(name)
     common = {"language", "category", "prompt", "max_new_tokens", "metric", "n"}
     tasks = {
