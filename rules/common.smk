@@ -19,6 +19,11 @@ try:
     CONFIG = configuration.parse(config)
     FILES = cells.Files(CONFIG)
     CELLS = list(cells.cells(CONFIG))
+    if not CELLS:
+        raise UserError(
+            f"run: nothing is left to do: the settings {', '.join(CONFIG.run.settings)} make no sense for the data sets "
+            "chosen, or the models' predictions were made elsewhere and have the setting full alone"
+        )
     IMPORTED = [name for name, model in CONFIG.models.items() if model.engine == "imported"]
     RECORDS = sorted({FILES.records(c.benchmark, c.dataset, c.length) for c in CELLS if c.model not in IMPORTED})
     MODELS = [FILES.model(model) for model in CONFIG.run.models if model not in IMPORTED]

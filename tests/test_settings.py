@@ -108,6 +108,18 @@ def test_retrieval_through_the_workflow(finished):
 
 
 @pytest.mark.slow
+def test_a_run_in_which_no_cell_is_left_is_refused(workflow, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "needle_en_250.jsonl").write_text("")
+    workflow.config = build(models={"standin": {"engine": "imported", "path": str(tmp_path / "theirs")}})
+    workflow.config["run"]["settings"] = ["blind"]
+    run = workflow.run(check=False)
+    assert run.status == 1
+    assert "run: nothing is left to do: the settings blind make no sense" in run.text
+    assert "Traceback" not in run.text
+
+
+@pytest.mark.slow
 def test_an_added_setting_runs_only_its_cells_and_has_tables_of_its_own(finished):
     finished.config = build()
     jobs = finished.run().jobs
