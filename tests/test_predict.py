@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, TESTS
+from helpers_spec import SPEC
 
 from longflow import predict
 from longflow.cells import INFERENCE_VERSION
@@ -21,26 +22,6 @@ from longflow.records import Record, question_id
 def record(index, context=None, question="Where?"):
     fields = {"input": question, "context": context or f"text {index} " * 20, "answers": ["x"], "length": 40}
     return Record(f"d_1_{index:04d}", question_id("d", question, ["x"]), fields)
-
-
-SPEC = {
-    "model": {"engine": "standin:StandIn", "chat": "none", "chat_options": {}, "chat_date": "2024-07-26"},
-    "prompt": "{context}\n{input}",
-    "max_prompt_tokens": 1000,
-    "truncation": "middle",
-    "wrap": True,
-    "generation": {
-        "max_new_tokens": 8,
-        "temperature": 0.0,
-        "top_p": 1.0,
-        "seed": None,
-        "min_new_tokens": 0,
-        "stop_newline": False,
-    },
-    "decode": "single",
-    "limit": None,
-    "version": INFERENCE_VERSION,
-}
 
 
 class Bench:

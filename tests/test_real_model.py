@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from helpers_spec import SPEC
 
 from longflow import benchmarks, models, predict
-from longflow.cells import INFERENCE_VERSION
 from longflow.jsonio import read_jsonl, write_jsonl
 
 pytestmark = pytest.mark.slow
@@ -58,22 +58,11 @@ def reference_loop(folder, prompts, max_new_tokens):
 def run(entry, records, task, folder, model, chat="template"):
     """Predictions of these records with an engine, through the library's own loop."""
     spec = {
-        "model": {"engine": entry["engine"], "chat": chat, "chat_options": {}, "chat_date": "2024-07-26"},
+        **SPEC,
+        "model": {**SPEC["model"], "engine": entry["engine"], "chat": chat},
         "prompt": task.prompt,
         "max_prompt_tokens": LIMIT,
-        "truncation": "middle",
-        "wrap": True,
-        "generation": {
-            "max_new_tokens": task.max_new_tokens,
-            "temperature": 0.0,
-            "top_p": 1.0,
-            "seed": None,
-            "min_new_tokens": 0,
-            "stop_newline": False,
-        },
-        "decode": "single",
-        "limit": None,
-        "version": INFERENCE_VERSION,
+        "generation": {**SPEC["generation"], "max_new_tokens": task.max_new_tokens},
     }
     job = predict.Job("cell", str(records), model, entry, spec, str(folder / "journal"))
     predict.run(job, folder / "out.jsonl", folder / "usage.json")
