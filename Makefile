@@ -7,11 +7,13 @@ BIN := $(VENV)/bin
 CORES ?= all
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: demo test test-fast lint schema clean help
+.PHONY: demo test test-fast test-slurm lint schema clean doctor help
 
 help:
 	@echo "make demo       run the demo: a real small model on the bundled benchmark"
-	@echo "make test       all tests; make test-fast leaves out the slow ones"
+	@echo "make doctor     look over what the demo needs; CONFIG='a.yaml b.yaml' for another run"
+	@echo "make test       all tests but those on SLURM; make test-fast leaves out the slow ones"
+	@echo "make test-slurm tests on a SLURM of their own (as root, with Debian's slurmctld slurmd slurm-client munge)"
 	@echo "make lint       formatter, linter, type checker, workflow lint"
 	@echo "make schema     write schemas/config.schema.json anew"
 
@@ -30,8 +32,19 @@ demo: $(VENV)/run.done
 	@python -m scripts.preview
 	@echo "Tables, leaderboard and plots are in results/."
 
+doctor: $(VENV)/run.done
+	@python -m scripts.doctor $(if $(CONFIG),--configfile $(CONFIG))
+
+# Apart from the rest: with the plugin in sight every start of snakemake is slower, and the tests start it often.
+$(VENV)/slurm.done: $(VENV)/dev.done requirements-slurm.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/slurm -r requirements-slurm.txt
+	touch $@
+
 test: $(VENV)/dev.done
-	python -m pytest -n 2
+	python -m pytest -n 2 -m "not slurm"
+
+test-slurm: $(VENV)/slurm.done
+	PYTHONPATH=$(CURDIR)/$(VENV)/slurm python -m pytest -m slurm tests/test_slurm.py
 
 test-fast: $(VENV)/dev.done
 	python -m pytest -n 2 -m "not slow"

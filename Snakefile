@@ -17,6 +17,7 @@ include: "rules/common.smk"
 include: "rules/data.smk"
 include: "rules/model.smk"
 include: "rules/predict.smk"
+include: "rules/batch.smk"
 include: "rules/score.smk"
 include: "rules/report.smk"
 
@@ -40,8 +41,9 @@ rule all:
         FILES.leaderboard_long,
         FILES.citations,
         PLOTS,
+        FILES.report,
     message:
-        "Everything is up to date: tables, leaderboard and plots are in {FILES.results}/"
+        "Everything is up to date: read {FILES.report}; tables, leaderboard and plots are in {FILES.results}/"
 
 
 rule download:

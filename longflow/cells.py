@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 from longflow import __version__, benchmarks, imported
 from longflow.benchmarks import length_units
 from longflow.config import Config, ImportedModel
 from longflow.errors import UserError
-from longflow.figures import figures
+from longflow.figures import OF_RECORDS, figures
 from longflow.jsonio import canonical, digest
-from longflow.settings import FULL, fits, spec_of
+from longflow.secrets import without_secrets
+from longflow.settings import FULL, NoContext, fits, has_records, rows_per_record, spec_of
 from longflow.settings import VERSION as SETTINGS_VERSION
 
 HERE = Path(__file__).parent
 
-INFERENCE_VERSION = 1
+INFERENCE_VERSION = 2
 """Raised when a change of code changes predictions; every prediction is then made anew."""
 
 RECORDS_VERSION = 1
@@ -75,10 +79,16 @@ def cells(config: Config) -> Iterator[Cell]:
                 for length in config.lengths(benchmark):
                     for dataset in config.datasets(benchmark):
                         task = benchmarks.load(benchmark).task(dataset)
-                        if setting != FULL and (found is not None or not fits(task)):
+                        if setting != FULL and (found is not None or not fits(config.settings[setting], task)):
                             continue
                         if found is None or (dataset, length) in found:
                             yield Cell(benchmark, model, setting, dataset, length)
+
+
+def settings_of(config: Config, benchmark: str) -> dict[str, BaseModel]:
+    """The settings beside `full` that a benchmark has cells in, by name."""
+    names = {cell.setting for cell in cells(config) if cell.benchmark == benchmark}
+    return {name: config.settings[name] for name in config.run.settings if name in names and name != FULL}
 
 
 @functools.cache
@@ -134,13 +144,17 @@ class Files:
 
     def records_of(self, cell: Cell) -> str:
         """The records that a cell's predictions are made of: the data set's, or its setting's."""
-        if cell.setting == FULL:
+        if cell.setting == FULL or not has_records(self.config.settings[cell.setting]):
             return self.records(cell.benchmark, cell.dataset, cell.length)
         return f"{self.resources}/retrieved/{cell.benchmark}/{cell.setting}/{cell.dataset}/{cell.length}.jsonl"
 
     def predictions(self, cell: Cell) -> str:
         """The predictions of a cell; the digest of their spec stands beside them as .spec."""
         return f"{self.results}/predictions/{cell.name}.jsonl"
+
+    def shards(self, cell: Cell, number: int) -> list[str]:
+        """What each shard of a cell says of itself: what failed, and what it cost."""
+        return [f"{self.results}/shards/{cell.name}/{shard}-{number}.json" for shard in range(number)]
 
     @property
     def usage_folder(self) -> str:
@@ -159,6 +173,41 @@ class Files:
         """The score of a cell; one line per record stands beside it as .jsonl."""
         return f"{self.results}/scores/{cell.name}.json"
 
+    def score_lines(self, cell: Cell) -> str:
+        """The scores of a cell's records, one line each."""
+        return f"{self.results}/scores/{cell.name}.jsonl"
+
+    def anatomy(self, cell: Cell) -> str:
+        """What became of each record of a cell, one line each."""
+        return f"{self.results}/anatomy/{cell.name}.jsonl"
+
+    def anatomy_summary(self, cell: Cell) -> str:
+        """The counts of a cell's anatomy."""
+        return f"{self.results}/anatomy/{cell.name}.json"
+
+    def anatomies(self, benchmark: str, model: str, setting: str) -> str:
+        """The counts of all cells of a model in a setting; written when the anatomies of all of them are."""
+        return f"{self.results}/anatomy/{benchmark}/{model}/{setting}.json"
+
+    def analysis(self, benchmark: str) -> str:
+        """Intervals, differences and effective lengths of a benchmark."""
+        return f"{self.results}/analysis/{benchmark}.json"
+
+    @property
+    def provenance(self) -> str:
+        """What made the results."""
+        return f"{self.results}/provenance.json"
+
+    @property
+    def plan(self) -> str:
+        """What the run was expected to take, if it was asked."""
+        return f"{self.results}/plan.json"
+
+    @property
+    def report(self) -> str:
+        """The report, one file to read."""
+        return f"{self.results}/report.html"
+
     @property
     def citations(self) -> str:
         """What to cite for the run, as BibTeX."""
@@ -176,7 +225,13 @@ class Files:
     def plots(self, benchmark: str) -> list[str]:
         """The plots of a benchmark."""
         folder = f"{self.results}/plots/{benchmark}"
-        return [f"{folder}/{name}.{kind}" for name in figures(benchmark) for kind in ("svg", "png")]
+        names = figures(benchmark, settings_of(self.config, benchmark))
+        return [f"{folder}/{name}.{kind}" for name in names for kind in ("svg", "png", "pdf")]
+
+    def record_plots(self, benchmark: str) -> list[str]:
+        """The plots of what became of a benchmark's records."""
+        folder = f"{self.results}/plots/{benchmark}"
+        return [f"{folder}/{name}.{kind}" for name in OF_RECORDS for kind in ("svg", "png", "pdf")]
 
     def table(self, benchmark: str, model: str, setting: str, name: str) -> str:
         """A file among the tables of a model."""
@@ -197,7 +252,8 @@ def records_spec(config: Config, benchmark: str, dataset: str, length: str) -> s
 
 def setting_spec(config: Config, setting: str) -> str:
     """What makes the records of a setting: its entry, and the version of the code."""
-    return canonical({"setting": spec_of(config.settings[setting]), "version": SETTINGS_VERSION})
+    limit = config.run.limit
+    return canonical({"setting": spec_of(config.settings[setting]), "limit": limit, "version": SETTINGS_VERSION})
 
 
 def model_files(config: Config, model: str) -> list[str]:
@@ -241,7 +297,7 @@ def predict_spec(config: Config, cell: Cell) -> str:
     if isinstance(made_elsewhere, ImportedModel):
         return canonical({"model": made_elsewhere.spec(), "version": INFERENCE_VERSION})
     model = config.runnable(cell.model)
-    limit, _ = config.prompt_limit(cell.model, cell.benchmark)
+    limit, _ = config.prompt_limit(cell.model, cell.benchmark, cell.setting)
     table = benchmarks.load(cell.benchmark)
     task = table.task(cell.dataset)
     return canonical(
@@ -254,18 +310,19 @@ def predict_spec(config: Config, cell: Cell) -> str:
             "max_prompt_tokens": limit,
             "truncation": table.table.get("truncation", "middle"),
             "generation": generation(config, cell.benchmark, cell.model, cell.dataset),
-            "decode": "single",
             "limit": config.run.limit,
+            "repeats": config.options[cell.benchmark].repeats,
             "version": INFERENCE_VERSION,
         }
     )
 
 
-def expected_records(config: Config, benchmark: str, dataset: str, length: str) -> int:
-    """How many records a cell has: the benchmark's number, or a run's own smaller choice."""
+def expected_records(config: Config, benchmark: str, dataset: str, length: str, setting: str = FULL) -> int:
+    """How many records a cell has: the benchmark's number, or a run's own smaller choice. Repeats are not counted."""
     options = config.options[benchmark]
     own = getattr(options, "records", None)
-    n = own or benchmarks.load(benchmark).task(dataset).records(length)
+    task = benchmarks.load(benchmark).task(dataset)
+    n = (own or task.records(length)) * rows_per_record(config.settings.get(setting), task)
     return min(n, config.run.limit or n)
 
 
@@ -275,26 +332,76 @@ def score_spec(config: Config, cell: Cell) -> str:
 
     table = benchmarks.load(cell.benchmark)
     task, options = table.task(cell.dataset), config.options[cell.benchmark]
-    expected = expected_records(config, cell.benchmark, cell.dataset, cell.length)
-    whole = expected == task.records(cell.length)
+    expected = expected_records(config, cell.benchmark, cell.dataset, cell.length, cell.setting)
+    rotations = rows_per_record(config.settings.get(cell.setting), task)
+    whole = expected == task.records(cell.length) * rotations
+    imported_rows = isinstance(config.models[cell.model], ImportedModel)
+    repeats = 1 if imported_rows else options.repeats
     return canonical(
         {
             **dict(zip(("benchmark", "model", "setting", "dataset", "length"), cell.name.split("/"), strict=True)),
             "metric": task.metric,
             "language": task.language,
             "category": task.category,
-            "n_expected": expected,
+            "n_expected": expected * repeats,
+            "repeats": repeats,
             "rouge_overflow": options.rouge_overflow,
             "code_similarity": options.code_similarity,
             "answers": task.extra.get("answers", "first"),
             "clean": task.extra.get("clean"),
             "rounding": table.table.get("rounding", "python"),
             # How many records of each group there should be is known of the whole data set only.
-            "groups": [list(pair) for pair in task.extra.get("groups", {}).items()] if whole else [],
+            "groups": [[name, n * rotations * repeats] for name, n in task.extra.get("groups", {}).items()]
+            if whole
+            else [],
             "rows": getattr(config.models[cell.model], "rows", "all"),
             "code": [metrics.code_digest(), _code(f"benchmarks/{cell.benchmark}.py")],
         }
     )
+
+
+def without_context(config: Config, cell: Cell) -> Cell | None:
+    """The cell that asks the same questions of the same model without any context, if the run has one."""
+    blind = [name for name in config.run.settings if isinstance(config.settings.get(name), NoContext)]
+    fitting = blind and fits(config.settings[blind[0]], benchmarks.load(cell.benchmark).task(cell.dataset))
+    if not fitting or cell.setting in blind or isinstance(config.models[cell.model], ImportedModel):
+        return None
+    return replace(cell, setting=blind[0])
+
+
+def anatomy_spec(config: Config, cell: Cell) -> str:
+    """What decides the anatomy of a cell, beside its predictions, scores and records."""
+    from longflow.anatomy.slices import marks
+
+    scored = json.loads(score_spec(config, cell))
+    made_elsewhere = isinstance(config.models[cell.model], ImportedModel)
+    kept = (
+        *("benchmark", "model", "setting", "dataset", "length", "metric", "language", "category"),
+        "answers",
+        "clean",
+    )
+    return canonical(
+        {
+            **{name: scored[name] for name in kept},
+            "prompt": None if made_elsewhere else config.prompt_template(cell.benchmark, cell.dataset),
+            "marks": marks(benchmarks.load(cell.benchmark).task(cell.dataset)),
+            "code": _code("anatomy/*", "metrics/text.py", "metrics/stopwords.yaml", "metrics/outcome.py", "score.py"),
+        }
+    )
+
+
+def anatomies_spec(config: Config, benchmark: str, model: str, setting: str) -> str:
+    """What decides the anatomies of a model's cells."""
+    chosen = [c for c in cells(config) if (c.benchmark, c.model, c.setting) == (benchmark, model, setting)]
+    return canonical({"cells": digest([anatomy_spec(config, cell) for cell in chosen])})
+
+
+def analysis_spec(config: Config, benchmark: str) -> str:
+    """What decides the analysis of a benchmark: its cells, the baseline without context, and the code."""
+    names = [c.name for c in cells(config) if c.benchmark == benchmark]
+    blind = [name for name in config.run.settings if isinstance(config.settings.get(name), NoContext)]
+    code = _code("statistics/*", "means.py", "benchmarks/*")
+    return canonical({"cells": digest(names), "without_context": blind, "seed": config.run.seed, "code": code})
 
 
 @functools.cache
@@ -325,11 +432,12 @@ def protocol(config: Config, benchmark: str, model: str, setting: str) -> dict[s
             "longflow": __version__,
             "predictions": "made elsewhere: prompts, truncation and generation are not known",
             "rows": made_elsewhere.rows,
+            "reasoning": made_elsewhere.spec()["reasoning"],
             "absent": absent(config).get((benchmark, model), []),
             **scoring,
         }
     entry = config.runnable(model)
-    limit, why = config.prompt_limit(model, benchmark)
+    limit, why = config.prompt_limit(model, benchmark, setting)
     from_hub = getattr(options, "source", None) == "hub"
     spec = entry.spec()
     return {
@@ -364,12 +472,14 @@ def protocol(config: Config, benchmark: str, model: str, setting: str) -> dict[s
             "why": why,
         },
         "stop": "an end-of-sequence token or max_new_tokens",
+        "repeats": options.repeats,
         "generation": {name: generation(config, benchmark, model, name) for name in datasets},
         **scoring,
         "compute": {
-            name: value for name, value in spec.items() if name not in ("chat", "chat_options", "chat_date", "path")
-        }
-        | {"decode": "single"},
+            name: without_secrets(value, name)
+            for name, value in spec.items()
+            if name not in ("chat", "chat_options", "chat_date", "path")
+        },
     }
 
 
@@ -382,7 +492,7 @@ def table_spec(config: Config, benchmark: str, model: str, setting: str) -> str:
 
 def leaderboard_spec(config: Config) -> str:
     """What decides the leaderboard: the cells, the published rows, and the code."""
-    code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*")
+    code = _code("leaderboard.py", "means.py", "published.py", "published/*", "tables.py", "benchmarks/*")
     return canonical({"cells": digest([c.name for c in cells(config)]), "code": code})
 
 
@@ -392,12 +502,34 @@ def citations_spec(config: Config) -> str:
     return canonical({"datasets": chosen, "code": _code("citations.py", "citations.bib")})
 
 
+def record_plots_spec(config: Config, benchmark: str) -> str:
+    """What decides the plots of what became of a benchmark's records: its cells, and the code."""
+    names = [cell.name for cell in cells(config) if cell.benchmark == benchmark]
+    code = _code("plots/*", "figures.py", "style.py", "fonts.py", "anatomy/*")
+    return canonical({"benchmark": benchmark, "cells": digest(names), "code": code})
+
+
+def report_spec(config: Config) -> str:
+    """What decides the report beside the files that it reads: the cells, and the code."""
+    code = _code(
+        *("report/*", "report/templates/*", "plots/*", "figures.py", "style.py", "fonts.py", "anatomy/*"),
+        *("statistics/*", "leaderboard.py", "means.py", "published.py", "published/*", "benchmarks/*"),
+    )
+    return canonical({"cells": digest([cell.name for cell in cells(config)]), "code": code})
+
+
+def provenance_spec(config: Config) -> str:
+    """What decides what is said of how results were made: all of the configuration, addresses and numbers included."""
+    return canonical({"configuration": digest(config.merged), "code": _code("provenance.py")})
+
+
 def plots_spec(config: Config, benchmark: str) -> str:
     """What decides the plots of a benchmark: its cells, the published rows, and the code."""
     names = [c.name for c in cells(config) if c.benchmark == benchmark]
-    drawing = ("plots.py", "figures.py", "style.py", "fonts.py", "metrics/*")
-    code = _code("leaderboard.py", "published.py", "published/*", "tables.py", "benchmarks/*", *drawing)
-    return canonical({"benchmark": benchmark, "cells": digest(names), "code": code})
+    drawing = ("plots/*", "figures.py", "style.py", "fonts.py", "metrics/*")
+    code = _code("leaderboard.py", "means.py", "published.py", "published/*", "tables.py", "benchmarks/*", *drawing)
+    settings = {name: spec_of(setting) for name, setting in settings_of(config, benchmark).items()}
+    return canonical({"benchmark": benchmark, "cells": digest(names), "settings": settings, "code": code})
 
 
 def spec_digest(spec: str) -> str:
@@ -413,7 +545,7 @@ def memory_mb(config: Config, cell: Cell, attempt: int = 1) -> int:
     """
     model = config.runnable(cell.model)
     own = model.mem_mb.get(cell.length) if isinstance(model.mem_mb, dict) else model.mem_mb
-    base = 1000 if model.engine == "openai" else 24_000 if model.gpu else 4000
+    base = 1000 if model.engine == "openai" and not model.entry()["serve"] else 24_000 if model.gpu else 4000
     return (own or base + 20 * length_units(cell.length) // 1000) * attempt
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def end(main: Callable[[], int | None]) -> None:
-    """Run a command and leave with its status: 0, 2 with one line for a fault of the input, 130 when interrupted."""
+    """Run a command and leave with its status: 0, 2 with one line for a fault of the input, 130 or 143 if ended."""
     try:
         status = main() or 0
     except UserError as error:
@@ -26,9 +26,9 @@ def end(main: Callable[[], int | None]) -> None:
         # A full disk or a folder without permission is nobody's programming fault; the name says which file.
         print(f"error: {error.filename or 'file system'}: {error.strerror or error}", file=sys.stderr)
         status = 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        status = 130
+    except KeyboardInterrupt as error:
+        print(str(error) or "interrupted", file=sys.stderr)
+        status = getattr(error, "status", 130)  # 143 where it was SIGTERM: see interrupts.py
     sys.exit(status)
 
 

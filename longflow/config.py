@@ -15,19 +15,22 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_args
+from urllib.parse import urlsplit
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from longflow import benchmarks
 from longflow.benchmarks import LONGEST_PROMPT, Benchmark, BenchmarkOptions, length_units
 from longflow.benchmarks import custom as own_benchmarks
 from longflow.errors import UserError, nearest
 from longflow.jsonio import read_json
+from longflow.paths import Folder
 from longflow.prompts import chat_rule_error, template_error
-from longflow.reasoning import Reasoning
-from longflow.settings import FULL, KINDS
+from longflow.reasoning import Markers, Reasoning
+from longflow.settings import FULL, KINDS, longest_call
+from longflow.slurm import SlurmOptions
 
 ROOT = Path(__file__).resolve().parent.parent
 """The project's folder."""
@@ -39,19 +42,14 @@ ENVIRONMENT = "LONGFLOW_CONFIG"
 SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 T = TypeVar("T", bound=BaseModel)
 
+
+REVISION = re.compile(r"\w[\w.-]*", re.ASCII)
+"""A commit, tag or branch of the hub, as far as it can be a folder's name."""
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""The name of an environment variable."""
+
 PROMPT_FIELDS = {"context", "input", "length", "dataset", "language"}
-
-
-def _folder(value: str) -> str:
-    """A folder's name as given, but for ~, which is expanded. Raises ValueError for what cannot be one."""
-    if not value.strip() or "\0" in value or "\n" in value:
-        raise ValueError("a folder was expected")
-    if "{" in value or "}" in value:
-        raise ValueError("a folder without { and } was expected, which Snakemake takes for wildcards")
-    return os.path.expanduser(value)
-
-
-Folder = Annotated[str, AfterValidator(_folder)]
 
 
 class RunOptions(BaseModel):
@@ -64,9 +62,21 @@ class RunOptions(BaseModel):
     settings: list[str] = Field(["full"], description="Settings to run: full, and those under `settings:`.")
     limit: int | None = Field(None, ge=1, description="First N records of each cell; null for all.")
     seed: int = Field(42, description="Seed of sampled generation; greedy runs have no use for it.")
+    max_failures: int | float | None = Field(
+        None,
+        ge=0,
+        description="A cell ends with an error at more failed records than this: a number, or a share (0.1).",
+    )
     results: Folder = Field("results", description="Folder of results; another name keeps runs apart.")
     resources: Folder = Field("resources", description="Folder of downloaded data, records and models.")
     journal: Folder | None = Field(None, description="Folder of the journal; default: journal/ in the results folder.")
+
+    @field_validator("max_failures")
+    @classmethod
+    def _a_number_or_a_share(cls, value: float | None) -> float | None:
+        if isinstance(value, float) and not value < 1:
+            raise ValueError("a whole number of records was expected, or a share below 1 such as 0.1")
+        return value
 
     @property
     def journal_folder(self) -> str:
@@ -104,8 +114,11 @@ class ImportedModel(ModelEntry):
     rows: Literal["all", "distinct"] = Field(
         "all", description="Score all rows found, as the references do, or equal rows once."
     )
+    reasoning: Markers | None = Field(
+        None, description="The markers of a thinking model's reasoning, which is then kept apart and not scored."
+    )
 
-    spec_fields: ClassVar[tuple[str, ...]] = ("engine", "path", "pattern")
+    spec_fields: ClassVar[tuple[str, ...]] = ("engine", "path", "pattern", "reasoning")
 
 
 class ModelOptions(ModelEntry):
@@ -129,9 +142,16 @@ class ModelOptions(ModelEntry):
     )
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus for sampled generation.")
     gpu: int = Field(0, ge=0, description="GPUs of one job of this model.")
+    batch: int | None = Field(
+        None,
+        ge=1,
+        description="Deal the model's cells into this many jobs, each with one model load; null: one a cell.",
+    )
+    shards: int = Field(1, ge=1, description="Deal each cell's records over this many jobs.")
     threads: int | None = Field(None, ge=1, description="CPU threads of one job; default 1, with GPUs 4.")
     mem_mb: int | dict[str, int] | None = Field(None, description="Memory of one job in MB, in all or by length.")
     runtime: int | dict[str, int] | None = Field(None, description="Time of one job in minutes, in all or by length.")
+    slurm: SlurmOptions | None = Field(None, description="What the model's jobs ask SLURM for, beside the above.")
 
     spec_fields: ClassVar[tuple[str, ...]] = (
         *ModelEntry.spec_fields,
@@ -164,6 +184,23 @@ class TransformersModel(ModelOptions):
     attention: Literal["sdpa", "flash_attention_2", "flash_attention_3", "eager"] = Field(
         "sdpa", description="Attention implementation; never chosen by what happens to be installed."
     )
+    prefill_chunk: int | None = Field(
+        None,
+        ge=0,
+        description="Tokens of a prompt that are computed at a time; 0: the whole prompt at once, sharing nothing; "
+        "null: 4096 with GPUs, else 256 in float32 and 512 otherwise.",
+    )
+    prompt_lookup: int | None = Field(
+        None,
+        ge=0,
+        description="Tokens guessed from the prompt at each step of a greedy answer, and checked; 0: none; null: 2 in "
+        "float32, where it changes no text, else none.",
+    )
+    decode: Literal["single", "merged"] = Field(
+        "single", description="Answers one by one, or those of short prompts side by side."
+    )
+    share_prefixes: bool = Field(True, description="Compute what prompts begin with in common once.")
+    kv_offload: bool = Field(False, description="Keep the cache of a long prompt in the host's memory.")
     trust_remote_code: bool = Field(False, description="Run code that comes with the model.")
     config_overrides: dict[str, Any] = Field(
         {}, description="Changes to the model's config.json, such as rope scaling."
@@ -172,12 +209,32 @@ class TransformersModel(ModelOptions):
     spec_fields: ClassVar[tuple[str, ...]] = (
         *ModelOptions.spec_fields,
         *("path", "revision", "tokenizer", "dtype", "attention", "trust_remote_code", "config_overrides"),
+        *("prefill_chunk", "prompt_lookup", "decode"),
     )
 
     def entry(self) -> dict[str, Any]:
-        """The entry with `dtype` resolved."""
+        """The entry with what is chosen by dtype and GPUs resolved."""
         dtype = self.dtype if self.dtype != "auto" else ("bfloat16" if self.gpu else "float32")
-        return {**self.model_dump(), "dtype": dtype}
+        lookup = self.prompt_lookup if self.prompt_lookup is not None else (2 if dtype == "float32" else 0)
+        chunk = self.prefill_chunk
+        if chunk is None:
+            chunk = 4096 if self.gpu else 256 if dtype == "float32" else 512
+        return {**self.model_dump(), "dtype": dtype, "prompt_lookup": lookup, "prefill_chunk": chunk}
+
+
+class Price(BaseModel):
+    """What a server takes for a million tokens, in any currency."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    input: float = Field(ge=0, description="Of prompts.")
+    output: float = Field(ge=0, description="Of answers.")
+    cached_input: float | None = Field(None, ge=0, description="Of prompts that the server had cached; default: input.")
+
+    @field_validator("input", "output", "cached_input", mode="before")
+    @classmethod
+    def _whole_numbers_are_floats(cls, value: Any) -> Any:
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 class OpenAIModel(ModelOptions):
@@ -196,15 +253,27 @@ class OpenAIModel(ModelOptions):
         "max_tokens", description="The field that limits the answer, as the server wants it."
     )
     identity: str | None = Field(None, description="Which model this is beyond its name, such as a date; in the key.")
+    protocol: Literal["longflow", "lveval_api"] = Field(
+        "longflow",
+        description="lveval_api: as LV-Eval's own script calls hosted models: with a system message, without a limit "
+        "of answer tokens, at the server's temperature.",
+    )
+    price: Price | None = Field(None, description="Money per million tokens, for the plan and the report.")
+    serve: str | None = Field(
+        None,
+        description="A command with {port} that starts the server for the length of one job, such as `vllm serve …`.",
+    )
+    serve_timeout: int = Field(900, ge=1, description="Seconds that the server may take to start.")
 
     spec_fields: ClassVar[tuple[str, ...]] = (
         *ModelOptions.spec_fields,
-        *("model", "tokenizer", "extra_body", "identity"),
+        *("model", "tokenizer", "extra_body", "identity", "protocol"),
     )
 
     def entry(self) -> dict[str, Any]:
-        """The entry with the endpoint that its chat rule means."""
-        return {**self.model_dump(), "api": "chat" if self.chat == "template" else "completions"}
+        """The entry with the endpoint that its chat rule means, and one job where the server is started for it."""
+        batch = self.batch or (1 if self.serve else None)
+        return {**self.model_dump(), "batch": batch, "api": "chat" if self.chat == "template" else "completions"}
 
 
 class CustomModel(ModelOptions):
@@ -306,22 +375,25 @@ class Config:
         own = self.options[benchmark].max_new_tokens.get(dataset)
         return own or benchmarks.load(benchmark).task(dataset).max_new_tokens
 
-    def prompt_limit(self, model: str, benchmark: str) -> tuple[int | None, str]:
+    def prompt_limit(self, model: str, benchmark: str, setting: str = FULL) -> tuple[int | None, str]:
         """The tokens a prompt of this model may have, and why; None if prompts are sent whole.
 
-        Raises UserError if it cannot be told, or if limit and answer do not fit the window.
+        Where a setting's call over the whole prompt may bring more than an answer, fewer are left. Raises UserError if
+        it cannot be told, or if limit and answer do not fit the window.
         """
         entry = self.runnable(model)
         key = f"models.{model}"
         window = entry.window or _window_on_disk(entry)
         given = entry.max_prompt_tokens
         limit = given.get(benchmark) if isinstance(given, dict) else given
+        answer = max(self.max_new_tokens(benchmark, dataset) for dataset in self.datasets(benchmark))
+        thoughts = max(0, longest_call(self.settings.get(setting)) - answer)
         if limit is not None:
             why = "max_prompt_tokens"
         elif isinstance(entry, OpenAIModel) and entry.tokenizer is None:
             return None, "no tokenizer to count with: prompts are sent whole"
         elif window is not None:
-            limit = benchmarks.load(benchmark).module.prompt_limit(window)
+            limit = benchmarks.load(benchmark).module.prompt_limit(window - thoughts)
             why = f"{benchmark}'s rule for a window of {window} tokens"
         elif isinstance(entry, CustomModel):
             return None, "no window given: prompts are sent whole"
@@ -331,9 +403,17 @@ class Config:
                 "window in tokens, such as 32768"
             )
         if limit < 2:
-            raise UserError(f"{key}: a prompt limit of {limit} tokens ({why}) leaves no prompt; at least 2 are needed")
-        answer = max(self.max_new_tokens(benchmark, dataset) for dataset in self.datasets(benchmark))
+            less = f", less {thoughts} for the setting {setting}" if thoughts else ""
+            raise UserError(
+                f"{key}: a prompt limit of {limit} tokens ({why}{less}) leaves no prompt; at least 2 are needed"
+            )
+        answer += thoughts
         answer += entry.reasoning.max_tokens if entry.reasoning else 0
+        if window is not None and answer + 2 > window:
+            raise UserError(
+                f"{key}.window: an answer of {answer} tokens leaves no room for a prompt in a window of {window}; "
+                f"lower max_new_tokens of benchmarks.{benchmark}, or what the model may reason"
+            )
         if window is not None and limit + answer > window:
             raise UserError(
                 f"{key}.max_prompt_tokens: {limit} tokens of prompt and {answer} of answer exceed the window of "
@@ -378,10 +458,14 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 (byte {error.start + 1})") from error
+    except RecursionError as error:
+        raise UserError(f"{path}: nested too deeply to be read") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UserError(f"{path}{place}: not YAML ({getattr(error, 'problem', None) or error})") from error
+    except ValueError as error:  # what looks like a date, or a number, and is none
+        raise UserError(f"{path}: a value cannot be read ({error}); quote what is meant as text") from error
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -416,7 +500,12 @@ def _plain(value: Any, key: str) -> Any:
 
 def parse(given: Mapping[str, Any]) -> Config:
     """Check a merged configuration. Raises UserError for the first thing that is wrong."""
-    merged: dict[str, Any] = _plain(given, "")
+    try:
+        merged: dict[str, Any] = _plain(given, "")
+    except RecursionError:
+        raise UserError(
+            "configuration: nested without end; does an alias (*name) stand within its own anchor?"
+        ) from None
     sections = {"run", "benchmarks", "models", "settings"}
     for key in merged:
         if key not in sections:
@@ -449,14 +538,31 @@ def parse(given: Mapping[str, Any]) -> Config:
         if not isinstance(model, ModelOptions):
             continue
         for benchmark in run.benchmarks:
-            config.prompt_limit(name, benchmark)
+            for setting in run.settings:
+                config.prompt_limit(name, benchmark, setting)
+            _check_repeats(config, name, benchmark)
         _check_keys(f"models.{name}.max_prompt_tokens", model.max_prompt_tokens, known)
         _check_keys(f"models.{name}.mem_mb", model.mem_mb, lengths)
         _check_keys(f"models.{name}.runtime", model.runtime, lengths)
+        for key, by_length in model.slurm.by_length() if model.slurm else ():
+            _check_keys(f"models.{name}.slurm.{key}", by_length, lengths)
     return config
 
 
-def _check_keys(key: str, value: int | dict[str, int] | None, known: Iterable[str]) -> None:
+def _check_repeats(config: Config, name: str, benchmark: str) -> None:
+    """Refuse to ask a greedy model of ours the same thing several times; a server may well answer in several ways."""
+    model, repeats = config.runnable(name), config.options[benchmark].repeats
+    temperature = benchmarks.load(benchmark).table.get("temperature", 0.0)
+    if model.temperature is not None:
+        temperature = model.temperature
+    if repeats > 1 and not temperature and isinstance(model, TransformersModel):
+        raise UserError(
+            f"benchmarks.{benchmark}.repeats: {repeats} answers of models.{name} would be equal, it answers greedily; "
+            "give the model a temperature above 0, or leave repeats at 1"
+        )
+
+
+def _check_keys(key: str, value: object, known: Iterable[str]) -> None:
     names = set(known)
     for name in value if isinstance(value, dict) else ():
         # A level that another benchmark has is not at fault, only one that nobody has.
@@ -479,6 +585,12 @@ def _check_benchmark(benchmark: Benchmark, options: BenchmarkOptions) -> None:
     key = f"benchmarks.{benchmark.name}"
     if options.datasets != "all":
         _check_selection(f"{key}.datasets", options.datasets, benchmark.tasks, f"a data set of {benchmark.name}")
+    revision = getattr(options, "revision", None)
+    if revision is not None and not REVISION.fullmatch(revision):
+        raise UserError(
+            f"{key}.revision: {revision!r} is no commit, tag or branch; use letters, digits, '.', '_' and '-' (it is a "
+            "folder)"
+        )
     if options.lengths != "all":
         if not options.lengths:
             raise UserError(f"{key}.lengths: nothing is chosen; name at least one of {', '.join(benchmark.lengths)}")
@@ -523,12 +635,25 @@ def _model(name: str, entry: Any) -> ModelEntry:
         return model
     if wrong := chat_rule_error(model.chat):
         raise UserError(f"{key}.chat: {model.chat!r}: {wrong}")
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", model.chat_date):
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", model.chat_date) or not _is_date(model.chat_date):
         raise UserError(f"{key}.chat_date: {model.chat_date!r} is not a date of the form YYYY-MM-DD")
-    if model.gpu and model.entry().get("api_calls"):
+    _check_key_variable(key, model)
+    served_here = isinstance(model, OpenAIModel) and model.serve is not None
+    if model.gpu and model.entry().get("api_calls") and not served_here:
         raise UserError(
             f"{key}.gpu: {model.gpu}, beside api_calls: a client of a server runs without a GPU; leave out one of them"
         )
+    if isinstance(model, OpenAIModel):
+        _check_server(key, model)
+    if isinstance(model, OpenAIModel) and model.serve is not None:
+        if "{port}" not in model.serve:
+            raise UserError(f"{key}.serve: names no {{port}}, so that the server could not be told where to listen")
+        if model.base_url is not None:
+            raise UserError(
+                f"{key}.base_url: {model.base_url!r}, beside serve: which has an address of its own; leave out one"
+            )
+    if model.batch and model.shards > 1:
+        raise UserError(f"{key}.shards: {model.shards}, beside batch: {model.batch}; choose one of them")
     if isinstance(model, OpenAIModel) and model.chat == "template" and model.chat_options:
         raise UserError(f"{key}.chat_options: the server wraps the prompt itself; what it takes goes into extra_body")
     for field in ("max_prompt_tokens", "mem_mb", "runtime"):
@@ -537,6 +662,38 @@ def _model(name: str, entry: Any) -> ModelEntry:
             if number is not None and number < 1:
                 raise UserError(f"{key}.{field}: {number} is too small; a positive number was expected")
     return model
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_key_variable(key: str, entry: BaseModel) -> None:
+    """Refuse the key itself where the variable that holds it is to be named. The value is not shown."""
+    variable = getattr(entry, "api_key_env", None)
+    if variable is not None and not VARIABLE.fullmatch(variable):
+        raise UserError(
+            f"{key}.api_key_env: not the name of an environment variable (letters, digits and _), such as "
+            "OPENAI_API_KEY; a key itself has no place in a configuration"
+        )
+
+
+def _check_server(key: str, model: OpenAIModel) -> None:
+    """Refuse an address that is none, and a protocol that the endpoint does not speak."""
+    try:
+        address = urlsplit(model.base_url or "http://localhost")
+        right = address.scheme in ("http", "https") and bool(address.hostname)
+    except ValueError:  # half of a bracketed address
+        right = False
+    if not right:
+        shown = model.base_url if "@" not in str(model.base_url) else "the address"
+        raise UserError(f"{key}.base_url: {shown} is no address; one such as http://localhost:8000/v1 was expected")
+    if model.protocol == "lveval_api" and model.chat != "template":
+        raise UserError(f"{key}.protocol: lveval_api sends messages, beside chat: {model.chat!r}; set chat: template")
 
 
 def _setting(name: str, entry: Any) -> BaseModel:
@@ -549,7 +706,9 @@ def _setting(name: str, entry: Any) -> BaseModel:
         raise UserError(f"{key}.kind: missing; choose {', '.join(sorted(KINDS))}")
     if entry["kind"] not in KINDS:
         raise UserError(f"{key}.kind: {entry['kind']!r} is not known; {nearest(entry['kind'], KINDS)}")
-    return _validate(KINDS[entry["kind"]], entry, key)
+    setting = _validate(KINDS[entry["kind"]], entry, key)
+    _check_key_variable(key, setting)
+    return setting
 
 
 def _validate(model: type[T], value: Any, key: str) -> T:
@@ -563,13 +722,18 @@ def _validate(model: type[T], value: Any, key: str) -> T:
         fault = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         name = str(fault["loc"][0])
         where = f"{key}.{name}"
+        field = model.model_fields.get(name)
+        for inner in get_args(field.annotation) if field and name in value else ():
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                _validate(inner, value[name], where)  # the fault is within, and is named there
         if fault["type"] == "extra_forbidden":
             raise UserError(f"{key}: unknown key {name!r}; {nearest(name, model.model_fields)}") from None
-        field = model.model_fields.get(name)
         meaning = f" ({field.description})" if field and field.description else ""
         if fault["type"] == "missing":
             raise UserError(f"{where}: missing{meaning}") from None
-        raise UserError(f"{where}: {fault['input']!r}: {fault['msg']}{meaning}") from None
+        # Of a value that may be of several kinds, each kind says what it lacks.
+        messages = dict.fromkeys(each["msg"] for each in error.errors() if each["loc"][0] == name)
+        raise UserError(f"{where}: {fault['input']!r}: {', or: '.join(messages)}{meaning}") from None
 
 
 def json_schema() -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -59,24 +60,44 @@ def parse_jsonl(lines: Iterable[bytes], where: str) -> Iterator[dict[str, Any]]:
         if not raw.strip():
             continue
         try:
-            value = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_not_json)
+            value = DECODER.decode(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
         except UnicodeDecodeError as error:
             raise UserError(f"{where}, line {number}: not UTF-8 (byte {error.start + 1})") from error
         except json.JSONDecodeError as error:
             raise UserError(f"{where}, line {number}: not JSON ({error.msg}, column {error.colno})") from error
-        except _NotJSONError as error:
-            raise UserError(f"{where}, line {number}: {error} is not JSON; null was expected") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}, line {number}: {' '.join(unreadable(error))}") from error
         if not isinstance(value, dict):
             raise UserError(f"{where}, line {number}: a JSON object was expected, found {type(value).__name__}")
         yield value
 
 
-class _NotJSONError(Exception):
-    """NaN or an infinity, which Python reads and JSON does not have."""
+class _NoNumberError(ValueError):
+    """NaN or an infinity, which Python reads and JSON does not have, or a number that would become one."""
 
 
-def _not_json(name: str) -> None:
-    raise _NotJSONError(name)
+def _no_number(name: str) -> None:
+    raise _NoNumberError(name, "is not JSON; null was expected")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise _NoNumberError(text[:20], "is larger than any number can be; a finite one was expected")
+    return value
+
+
+DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
+"""Reads JSON of other people: what it gives can be written as JSON again."""
+
+
+def unreadable(error: Exception) -> tuple[str, str]:
+    """What in a text `DECODER` could not read, and why, for what is no mere fault of JSON's grammar."""
+    if isinstance(error, _NoNumberError):
+        return error.args
+    if isinstance(error, RecursionError):
+        return "a value", "is nested too deeply to be read"
+    return "a whole number", "has more digits than can be read"
 
 
 def read_json(path: str | Path) -> Any:
@@ -89,6 +110,8 @@ def read_json(path: str | Path) -> Any:
         raise UserError(f"{path}: not UTF-8 (byte {error.start + 1})") from error
     except json.JSONDecodeError as error:
         raise UserError(f"{path}: not JSON ({error.msg}, line {error.lineno})") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: {' '.join(unreadable(error))}") from error
 
 
 @contextlib.contextmanager
@@ -98,9 +121,10 @@ def atomic_write(path: str | Path) -> Iterator[IO[str]]:
     The data are on disk before the name changes, so that a crash leaves the old file or the new one, never a half.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    name: str | None = None
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
         with open(handle, "w", encoding="utf-8", newline="\n") as stream:
             yield stream
             stream.flush()
@@ -109,10 +133,18 @@ def atomic_write(path: str | Path) -> Iterator[IO[str]]:
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)
         os.replace(name, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+    except BaseException as error:
+        if name is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+        if isinstance(error, OSError) and _of_temporary(error, target):
+            # Told of the file that was meant: a full disk names no file, and the temporary one is nobody's business.
+            raise OSError(error.errno, error.strerror, str(target)) from error
         raise
+
+
+def _of_temporary(error: OSError, target: Path) -> bool:
+    return error.filename is None or Path(error.filename).name.startswith(f".{target.name}.")
 
 
 def write_text(path: str | Path, text: str) -> None:

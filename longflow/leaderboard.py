@@ -8,7 +8,7 @@ gain by it.
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,19 +16,32 @@ from pathlib import Path
 from longflow import benchmarks, published
 from longflow.benchmarks import Benchmark, length_units
 from longflow.jsonio import write_text
+from longflow.means import (
+    COMPENSATED,
+    CellKey,
+    Mean,
+    Means,
+    averages,
+    columns,
+    fixed_means,
+    leaves_of,
+    level_means,
+    mean,
+    means,
+    ordered_datasets,
+    ordered_lengths,
+)
 from longflow.tables import Summary, csv_text
 
 COLUMNS = ("benchmark", "setting", "model", "source", "group", "score", "n", "n_expected")
 OWN, PUBLISHED = "longflow", "published"
 PUBLISHED_SETTING = "full"
-COMPENSATED = "compensated"
-"""A score in which an answer that cannot be parsed counts as a guess."""
 
-CellKey = tuple[str, str]
-"""Data set and length."""
+BOUNDS = ("bound_low", "bound_high")
+"""A score with every missing answer wrong, and with all of them right."""
 
-Means = Mapping[str, Sequence[str]]
-"""The members of each mean, by its name: "dataset/length", "dataset/length/group", or the name of another mean."""
+SPREAD = ("repeat_low", "repeat_high", "repeat_sd")
+"""The lowest and the highest score among several answers to each record, and their sample standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +59,11 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Mean:
-    """An unweighted mean (percent), and the leaves (cells, groups of cells) that it stands on, each once."""
-
-    score: float
-    behind: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Entry:
     """One line of a leaderboard: a model under a setting, with the cells it has a score for.
 
-    `groups` are the groups within cells by their names "dataset/length/group", `given` published means.
+    `groups` are the groups within cells by their names "dataset/length/group", `given` published means. `repeats` are
+    the scores (percent) of each answer to all records of a cell, by "dataset/length", where there are several.
     """
 
     model: str
@@ -67,6 +73,7 @@ class Entry:
     window: str | None = None
     hub: str | None = None
     groups: dict[str, Cell] = field(default_factory=dict)
+    repeats: dict[str, list[float]] = field(default_factory=dict)
     given: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -85,6 +92,21 @@ class Entry:
     def means(self, members: Means) -> dict[str, Mean]:
         """Those of the means that the entry has; a published mean is the published number."""
         return means(members, {name: leaf.score for name, leaf in self.leaves().items()}, self.given)
+
+    def spread(self, members: Means) -> dict[str, dict[str, float]]:
+        """How the scores of several answers to each record differ: `SPREAD` of each cell and each mean that has them.
+
+        A mean has one where each of its members does, in the same number.
+        """
+        times = min(map(len, self.repeats.values()), default=0)
+        whole = {name: scores for name, scores in self.repeats.items() if len(scores) == times}
+        told = [{name: scores[i] for name, scores in whole.items()} for i in range(times)]
+        told = [leaves | {name: found.score for name, found in means(members, leaves).items()} for leaves in told]
+        scores = {name: [found[name] for found in told] for name in (told[0] if times > 1 else ())}
+        return {
+            name: dict(zip(SPREAD, (min(values), max(values), statistics.stdev(values)), strict=True))
+            for name, values in scores.items()
+        }
 
     def level_mean(self, length: str, datasets: Collection[str]) -> float | None:
         """Unweighted mean (percent) at a length over those of `datasets` that the entry has; None without any."""
@@ -105,68 +127,12 @@ class Entry:
         return [key for key in self.cells if key[1] == length and key[0] in datasets]
 
 
-def mean(values: Iterable[float]) -> float | None:
-    """The unweighted mean, None of nothing."""
-    found = list(values)
-    return math.fsum(found) / len(found) if found else None
-
-
-def means(members: Means, leaves: Mapping[str, float], given: Mapping[str, float] | None = None) -> dict[str, Mean]:
-    """The means that can be told from these leaves (percent), in the order of `members`.
-
-    A mean that lacks a member is left out: one over fewer members would be another quantity. A mean in `given` has
-    that score, whatever its members have.
-    """
-    found: dict[str, Mean | None] = {name: Mean(score, (name,)) for name, score in leaves.items()}
-
-    def tell(name: str) -> Mean | None:
-        if name not in found:
-            found[name] = None  # a mean among its own members has no value
-            parts = [tell(member) for member in members.get(name, ())]
-            whole = [part for part in parts if part is not None]
-            score = mean(part.score for part in whole) if len(whole) == len(parts) else None
-            score = (given or {}).get(name, score)
-            if score is not None:
-                found[name] = Mean(score, tuple(dict.fromkeys(leaf for part in whole for leaf in part.behind)))
-        return found[name]
-
-    told = {name: tell(name) for name in members}
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def fixed_means(table: Benchmark) -> Means | None:
-    """The means that a benchmark names itself; None for one whose means are those of its length levels."""
-    return getattr(table.module, "MEANS", None)
-
-
-def columns(table: Benchmark) -> list[str]:
-    """The columns of a benchmark's wide table, of one that names its means: as it says, or all means there are."""
-    return list(getattr(table.module, "COLUMNS", fixed_means(table) or ()))
-
-
-def averages(members: Means) -> list[str]:
-    """The means that are not part of another one: what a benchmark sums itself up in."""
-    parts = {member for names in members.values() for member in names}
-    return [name for name in members if name not in parts]
-
-
-def level_means(keys: Iterable[CellKey], table: Benchmark) -> Means:
-    """The means of length levels over these cells: "{length}", "{dataset}", and "overall" over the lengths."""
-    keys = list(keys)
-    lengths = ordered_lengths(keys)
-    datasets = ordered_datasets(keys, table)
-    return {
-        **{length: [f"{d}/{length}" for d in datasets if (d, length) in keys] for length in lengths},
-        **{dataset: [f"{dataset}/{n}" for n in lengths if (dataset, n) in keys] for dataset in datasets},
-        "overall": lengths,
-    }
-
-
 def entries(summaries: Sequence[Summary], benchmark: str) -> list[Entry]:
     """The entries of a benchmark: own ones by setting and model, then the published ones in their order."""
     table = benchmarks.load(benchmark)
     own: dict[tuple[str, str], dict[CellKey, Cell]] = {}
     groups: dict[tuple[str, str], dict[str, Cell]] = {}
+    repeats: dict[tuple[str, str], dict[str, list[float]]] = {}
     for s in summaries:
         if s["benchmark"] != benchmark:
             continue
@@ -180,7 +146,11 @@ def entries(summaries: Sequence[Summary], benchmark: str) -> list[Entry]:
                 failed=int(s["counts"].get("failed", 0)),
             )
         groups.setdefault((str(s["setting"]), str(s["model"])), {}).update(_groups(s))
-    rows = [Entry(model, setting, OWN, cells, groups=groups[setting, model]) for (setting, model), cells in own.items()]
+        repeats.setdefault((str(s["setting"]), str(s["model"])), {}).update(_repeats(s))
+    rows = [
+        Entry(model, setting, OWN, cells, groups=groups[setting, model], repeats=repeats[setting, model])
+        for (setting, model), cells in own.items()
+    ]
     rows.sort(key=lambda entry: (entry.setting, entry.model))
     for model in published.load(benchmark):
         cells = {
@@ -197,8 +167,8 @@ def entries(summaries: Sequence[Summary], benchmark: str) -> list[Entry]:
 def _groups(summary: Summary) -> dict[str, Cell]:
     """The groups of a cell that have a score, by name.
 
-    A cell's compensated score, another count of the same records, stands among them as "compensated". Like all own
-    scores it is over the records expected, of which missing ones are no guesses.
+    A cell's compensated score, another count of the same records, stands among them as "compensated", as do its bounds
+    as "bound_low" and "bound_high". Like all own scores these are over the records expected.
     """
     cell = f"{summary['dataset']}/{summary['length']}"
     found = {
@@ -206,22 +176,18 @@ def _groups(summary: Summary) -> dict[str, Cell]:
         for name, group in (summary.get("groups") or {}).items()
         if group["score_expected"] is not None
     }
-    n, n_expected = int(summary["n"]), int(summary["n_expected"])
-    if summary.get("compensated") is not None:
-        over_expected = float(summary["compensated"]) * n / max(n, n_expected)
-        found[f"{cell}/{COMPENSATED}"] = Cell(over_expected, n, n_expected, None, None)
+    others = [(COMPENSATED, summary.get("compensated_expected")), *zip(BOUNDS, summary.get("bounds", ()), strict=False)]
+    for name, score in others:
+        if score is not None:
+            found[f"{cell}/{name}"] = Cell(float(score), int(summary["n"]), int(summary["n_expected"]), None, None)
     return found
 
 
-def ordered_datasets(keys: Iterable[CellKey], table: Benchmark) -> list[str]:
-    """The data sets that occur, in the benchmark's order; ones it does not name come last, by name."""
-    order = {dataset: i for i, dataset in enumerate(table.tasks)}
-    return sorted({dataset for dataset, _ in keys}, key=lambda d: (order.get(d, len(order)), d))
-
-
-def ordered_lengths(keys: Iterable[CellKey]) -> list[str]:
-    """The length levels that occur, shortest first."""
-    return sorted({length for _, length in keys}, key=lambda name: (length_units(name), name))
+def _repeats(summary: Summary) -> dict[str, list[float]]:
+    """The scores of each answer to all records of a cell over the records expected; nothing with one answer."""
+    scores = (summary.get("repeats") or {}).get("scores_expected", [])
+    whole = [float(score) for score in scores if score is not None]
+    return {f"{summary['dataset']}/{summary['length']}": whole} if len(whole) > 1 else {}
 
 
 def long_rows(summaries: Sequence[Summary]) -> list[tuple[object, ...]]:
@@ -229,7 +195,8 @@ def long_rows(summaries: Sequence[Summary]) -> list[tuple[object, ...]]:
 
     Groups: "{dataset}/{length}" a cell; "{dataset}/{length}/{group}" a group of its records; then the benchmark's means
     by name. Of a benchmark of length levels these are "{length}", the unweighted mean over data sets; "{dataset}", over
-    lengths; "overall", of the length means. `n` and `n_expected` are sums over what is behind a score; a published
+    lengths; "overall", of the length means. Behind a score of several answers to each record stand those of `SPREAD`,
+    as "{group}/repeat_low" and so on. `n` and `n_expected` are sums over what is behind a score; a published
     row's `n` is not known, its `n_expected` is what the benchmark has.
     """
     rows: list[tuple[object, ...]] = []
@@ -241,10 +208,12 @@ def long_rows(summaries: Sequence[Summary]) -> list[tuple[object, ...]]:
             members = level_means(entry.cells, table) if fixed is None else fixed
             found = {leaf: Mean(cell.score, (leaf,)) for leaf, cell in leaves.items()}
             found |= entry.means(members)
+            spread = entry.spread(members)
             for group, value in found.items():
+                who = (name, entry.setting, entry.model, entry.source)
                 n, n_expected = _sums(entry, table, value.behind or leaves_of(group, members))
-                row = (name, entry.setting, entry.model, entry.source, group, round(value.score, 2), n, n_expected)
-                rows.append(row)
+                told = {group: value.score} | {f"{group}/{key}": v for key, v in spread.get(group, {}).items()}
+                rows += [(*who, key, round(score, 2), n, n_expected) for key, score in told.items()]
     return rows
 
 
@@ -260,19 +229,6 @@ def _ordered_leaves(entry: Entry, table: Benchmark) -> dict[str, Cell]:
     return {
         name: leaf for cell in cells for name, leaf in leaves.items() if name == cell or name.startswith(f"{cell}/")
     }
-
-
-def leaves_of(name: str, members: Means) -> list[str]:
-    """The leaves that a mean stands on by the benchmark, each once; a leaf's own name for a leaf."""
-    if name not in members:
-        return [name]
-    return list(dict.fromkeys(leaf for member in members[name] for leaf in leaves_of(member, members)))
-
-
-def groups_in(names: Iterable[str], members: Means) -> list[str]:
-    """The groups of records that these means are made of, each once, in their order."""
-    leaves = (leaf.split("/", 2) for name in names for leaf in leaves_of(name, members))
-    return list(dict.fromkeys(parts[2] for parts in leaves if len(parts) == 3 and parts[2] != COMPENSATED))
 
 
 def _sums(entry: Entry, table: Benchmark, names: Iterable[str]) -> tuple[int | None, int | None]:
@@ -316,7 +272,8 @@ def wide_table(summaries: Sequence[Summary], benchmark: str) -> tuple[list[str],
     how many of the benchmark's stand behind a row. A level that only some own entries have is shown and does not
     count.
 
-    A row that lacks what decides has no rank and stands last; equal scores share a rank.
+    A row that lacks what decides has no rank and stands last; equal scores share a rank. Where records were answered
+    several times `sd` is the standard deviation of the score that decides.
     """
     table = benchmarks.load(benchmark)
     rows = entries(summaries, benchmark)
@@ -335,7 +292,8 @@ def wide_table(summaries: Sequence[Summary], benchmark: str) -> tuple[list[str],
     lines = [line for line in lines if line.entry.own or any(name in line.means for name in shown)]
     lines.sort(key=lambda line: (by not in line.means, -line.means.get(by, 0.0), not line.entry.own, line.order))
     header = ["rank", "model", "setting", "source", "datasets", *(["lengths"] if fixed is None else []), *shown]
-    header += ["n", "n_expected", "truncated", "failed", "window", "hub"]
+    repeated = any(line.entry.repeats for line in lines)
+    header += [*(["sd"] if repeated else []), "n", "n_expected", "truncated", "failed", "window", "hub"]
     scores = [line.means.get(by) for line in lines]
     return header, [
         [
@@ -345,6 +303,7 @@ def wide_table(summaries: Sequence[Summary], benchmark: str) -> tuple[list[str],
             line.entry.source,
             *line.extent,
             *(line.means.get(name) for name in shown),
+            *([line.spread.get(by)] if repeated else []),
             *_sums(line.entry, table, line.behind),
             *_counts(line.entry, line.cells),
             line.entry.window,
@@ -359,11 +318,12 @@ class _Line:
     """An entry as the wide table shows it.
 
     `means` are rounded as printed, `cells` and `behind` those that its counts are of, `extent` how much of the
-    benchmark it has.
+    benchmark it has, `spread` the standard deviation of means over several answers to each record.
     """
 
     entry: Entry
     means: dict[str, float]
+    spread: dict[str, float]
     cells: list[CellKey]
     behind: list[str]
     extent: list[str]
@@ -382,7 +342,8 @@ def _line(entry: Entry, table: Benchmark, members: Means) -> _Line:
         leaves = [leaf for name in entry.given for leaf in leaves_of(name, members)]
         behind = list(dict.fromkeys("/".join(leaf.split("/")[:2]) for leaf in leaves))
         datasets |= {leaf.split("/")[0] for leaf in leaves}
-    return _Line(entry, found, list(entry.cells), behind, [f"{len(datasets)} of {len(table.tasks)}"])
+    spread = {name: values["repeat_sd"] for name, values in entry.spread(members).items()}
+    return _Line(entry, found, spread, list(entry.cells), behind, [f"{len(datasets)} of {len(table.tasks)}"])
 
 
 def _decides(own: Sequence[Mapping[str, float]], shown: Sequence[str], members: Means) -> str:
@@ -406,12 +367,14 @@ def _level_line(entry: Entry, table: Benchmark, run: set[CellKey], compared: set
     overall = mean(value for level, value in found.items() if level in {n for _, n in compared})
     if complete and overall is not None:
         found["overall"] = overall
+    spread = entry.spread(level_means(cells, table)).get("overall") if "overall" in found else None
     per_level = [sum(1 for _, n in cells if n == level) for level in ordered_lengths(cells)]
     # A benchmark built at any length has no number of lengths.
     lengths = str(len(per_level)) + ("" if table.any_length else f" of {len(table.lengths)}")
     return _Line(
         entry,
         {name: round(value, 2) for name, value in found.items()},
+        {} if spread is None else {"overall": spread["repeat_sd"]},
         cells,
         [f"{dataset}/{length}" for dataset, length in cells],
         [f"{_span(per_level)} of {len(table.tasks)}", lengths],

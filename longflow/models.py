@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import io
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from longflow.engines import engine_class
 from longflow.errors import UserError
 from longflow.jsonio import digest, read_json, write_json
 
@@ -106,7 +107,11 @@ def save(found: dict[str, Any], path: str | Path) -> None:
 def load(path: str | Path) -> dict[str, Any]:
     """Read a model.json that `save` wrote. Raises UserError if the model is not where it was any more."""
     found = read_json(path)
-    if not isinstance(found, dict) or not {"identity", "location"} <= found.keys():
+    if (
+        not isinstance(found, dict)
+        or not {"identity", "location"} <= found.keys()
+        or not isinstance(found["location"], str | None)
+    ):
         raise UserError(f"{path}: not a model.json; delete it to have the model looked for anew")
     if found["location"] is not None:
         location = Path(path).parent.resolve() / found["location"]
@@ -144,11 +149,7 @@ def _resolve_transformers(entry: dict[str, Any], folder: Path) -> dict[str, Any]
 
 
 def _resolve_own_class(engine: str, entry: dict[str, Any]) -> dict[str, Any]:
-    module, _, attribute = engine.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"engine {engine!r} cannot be loaded: {error}") from error
+    factory = engine_class(engine)
     identity: dict[str, Any] = {"engine": engine, "options": entry.get("options") or {}}
     version = getattr(factory, "version", None)
     if isinstance(version, (str, int, float)):
@@ -205,7 +206,7 @@ def window_of(config: dict[str, Any]) -> int | None:
         lengths += [part[key] for key in _WINDOW_KEYS if _is_length(part.get(key))]
         for rope in _ropes(part):
             original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
-            if isinstance(original, int) and isinstance(factor, int | float):
+            if isinstance(original, int) and isinstance(factor, int | float) and math.isfinite(factor):
                 lengths.append(int(original * factor))
     return max(lengths, default=None)
 
@@ -376,7 +377,9 @@ def _text_file(path: Path) -> str:
     if path.name in ("config.json", "tokenizer_config.json", "generation_config.json"):
         value = read_json(path)
         if isinstance(value, dict):
-            return digest({key: item for key, item in value.items() if key not in _PATH_KEYS})
+            # An infinity is no JSON, though some models have one; then the bytes stand for themselves.
+            with contextlib.suppress(ValueError):
+                return digest({key: item for key, item in value.items() if key not in _PATH_KEYS})
     return _sha256(path)
 
 
@@ -403,7 +406,7 @@ def _safetensors_layout(path: Path, stream: BinaryIO, size: int) -> tuple[bytes,
     try:
         tensors = [value["data_offsets"] for key, value in json.loads(header).items() if key != "__metadata__"]
         spans = sorted((8 + length + int(start), 8 + length + int(stop)) for start, stop in tensors)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: not a safetensors file (its header cannot be read)") from error
     end = max((stop for _, stop in spans), default=8 + length)
     if end != size:

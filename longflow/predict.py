@@ -1,327 +1,133 @@
 """The loop: records -> requests -> engine -> journal -> predictions.
 
-This and `score.py` are the only places where benchmarks, engines and metrics meet.
+This and `score.py` are the only places where benchmarks, engines and metrics meet. A job answers one cell, several of
+one model with a single model load (a batch), or a part of one cell's records (a shard).
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import logging
-import math
-import numbers
 import os
 import resource
 import socket
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longflow.engines import Completion, Engine, Generation, Prompt, Request, Tokenizer, load_engine
+from longflow.cell_run import CellRun, Job, checked_answer
+from longflow.engines import Completion, Engine, Request, load_engine
 from longflow.errors import UserError
-from longflow.journal import Answer, Journal, Rendering
-from longflow.jsonio import digest, write_json, write_jsonl
+from longflow.journal import Answer, Journal
+from longflow.jsonio import write_json, write_jsonl
+from longflow.pricing import cost
 from longflow.progress import Progress
-from longflow.prompts import post_process, render, truncate_middle, wrap
-from longflow.reasoning import Reasoning, take_apart
-from longflow.records import Prediction, Record, read_records
+from longflow.shards import deal
+from longflow.specs import write_spec
 
 log = logging.getLogger("longflow")
 
-COMPUTE_FIELDS = ("dtype", "attention", "config_overrides", "trust_remote_code", "extra_body", "options")
-"""Keys of a model's entry that may change an answer to the same prompt by the same weights."""
-
-
-def request_key(
-    prompt: Prompt, special_tokens: bool, generation: Generation, model: dict[str, Any], version: int, repeat: int = 0
-) -> str:
-    """The journal key of a request: a digest of all that may change its answer, and of no path, name or address.
-
-    Args:
-        prompt: what is sent, to the character.
-        special_tokens: whether the tokenizer adds its own.
-        generation: how the answer is generated.
-        model: the model's identity, and how it is computed (`model_key`).
-        version: `cells.INFERENCE_VERSION`.
-        repeat: which of several answers to the same prompt.
-    """
-    return digest(
-        {
-            "prompt": prompt,
-            "special_tokens": special_tokens,
-            "generation": generation.to_spec(),
-            "model": model,
-            "version": version,
-            "repeat": repeat,
-        }
-    )
-
-
-def model_key(spec: dict[str, Any], identity: dict[str, Any]) -> dict[str, Any]:
-    """What stands for the model in a key: its identity, and how it computes."""
-    compute = {name: spec["model"][name] for name in COMPUTE_FIELDS if spec["model"].get(name)}
-    return {"identity": identity, "compute": {**compute, "decode": spec["decode"]}}
-
 
 @dataclass(frozen=True)
-class Job:
-    """What a cell's job needs to know.
+class Place:
+    """Where the files of a cell go: its predictions, what they cost, and the spec whose digest stands beside them."""
 
-    Attributes:
-        name: the cell's name, for messages.
-        records: the records file.
-        model: the model's `model.json`, read: its identity, location and window.
-        entry: the model's entry of the configuration, for the engine.
-        spec: the cell's specification (`cells.predict_spec`), read.
-        journal: the folder of the cell's journal.
+    predictions: str
+    usage: str
+    spec: str | None = None
+
+
+class Desk:
+    """Hands the requests of several cells to one engine, and each answer to the cells that asked for it.
+
+    Two cells may ask the same thing: without a context, a question is one question at every length.
     """
 
-    name: str
-    records: str
-    model: dict[str, Any]
-    entry: dict[str, Any]
-    spec: dict[str, Any]
-    journal: str
+    def __init__(self, cells: Sequence[CellRun], libraries: str) -> None:
+        self.cells = cells
+        self.libraries = libraries
+        self.generated = dict.fromkeys((cell.job.name for cell in cells), 0)
+        self._answers: dict[str, Answer] = {}
+        self._failures: dict[str, str] = {}
+        self._waiting: dict[str, list[CellRun]] = {}
+        self._done: set[str] = set()
+        self._progress: dict[str, Progress] = {}
 
-
-class Cell:
-    """One cell on its way: renders prompts, asks the engine for what the journal lacks, keeps the answers."""
-
-    def __init__(self, job: Job, journal: Journal) -> None:
-        self.job = job
-        self.journal = journal
-        self.spec = job.spec
-        self.engine: Engine = load_engine(job.entry["engine"], job.entry, job.model.get("location"))
-        self.model_key = model_key(job.spec, job.model["identity"])
-        # A benchmark may say that a data set's prompts are sent as they are, whatever the model's rule.
-        self.chat = str(job.spec["model"]["chat"]) if job.spec["wrap"] else "none"
-        self.messages = job.entry.get("api") == "chat" and self.chat == "template"
-        markers = job.spec["model"].get("reasoning")
-        self.reasoning = Reasoning(**markers) if markers else None
-        self.failures: dict[str, str] = {}
-        self.asked: set[str] = set()
-        self.rows: list[tuple[Record, Rendering]] = []
-        self._left: Iterator[Request] | None = None
-        self._tokenizer: Tokenizer | None = None
-        self._tokenizer_loaded = False
-        # What the rendering of a record depends on beside the record.
-        self._rendering = digest(
-            {
-                "prompt": self.spec["prompt"],
-                "wrap": self.spec["wrap"],
-                "limit": self.spec["max_prompt_tokens"],
-                "truncation": self.spec["truncation"],
-                "chat": [self.spec["model"][name] for name in ("chat", "chat_options", "chat_date")],
-                "tokenizer": job.model.get("tokenizer"),
-                "generation": self.spec["generation"],
-                "model": self.model_key,
-                "version": self.spec["version"],
-            }
-        )
-
-    def rendering_id(self, record: Record) -> str:
-        """The name of a record's rendering in the journal."""
-        return digest([self._rendering, record.to_row()])
-
-    def generation(self, record: Record) -> Generation:
-        """How this record's answer is generated; a sampled one has a seed of its own."""
-        chosen = self.spec["generation"]
-        seed = None
-        if chosen["temperature"]:
-            seed = int(digest([chosen["seed"], record.id, 0])[:8], 16)
-        return Generation(
-            max_new_tokens=chosen["max_new_tokens"] + (self.reasoning.max_tokens if self.reasoning else 0),
-            temperature=float(chosen["temperature"]),
-            top_p=float(chosen["top_p"]),
-            seed=seed,
-            min_new_tokens=chosen["min_new_tokens"],
-            stop_newline=chosen["stop_newline"],
-        )
-
-    def tokenizer(self) -> Tokenizer | None:
-        """The model's tokenizer, loaded when first needed. Raises UserError if the limit cannot fit the window."""
-        if not self._tokenizer_loaded:
-            self._tokenizer = self.engine.tokenizer()
-            self._tokenizer_loaded = True
-            self._check_window()
-        return self._tokenizer
-
-    def _check_window(self) -> None:
-        """Refuse a run whose longest prompt could not be answered: limit, wrapper and answer have to fit."""
-        limit, window = self.spec["max_prompt_tokens"], self.job.entry.get("window") or self.job.model.get("window")
-        if self._tokenizer is None or limit is None or window is None:
-            return
-        around = 0  # a server wraps the prompt itself; how, only it knows
-        if not self.messages:
-            model = self.spec["model"]
-            wrapper = wrap("", self.chat, self._tokenizer, model["chat_options"], messages=False)
-            around = len(self._tokenizer.encode(str(wrapper.prompt), wrapper.special_tokens))
-        answer = self.spec["generation"]["max_new_tokens"] + (self.reasoning.max_tokens if self.reasoning else 0)
-        if limit + around + answer > window:
+    def turn(self, turn: int, engine: Engine, cells: Sequence[CellRun]) -> None:
+        """Have all requests of a turn answered. Raises UserError for an engine that is not one."""
+        for cell in cells:
+            total, known = cell.count(turn)
+            part = f" (turn {turn + 1} of {cell.turns.count})" if cell.turns.count > 1 else ""
+            log.info("%s%s: %d calls, %d answered before", cell.job.name, part, total, known)
+            self._progress[cell.job.name] = Progress(cell.job.name + part, total, known)
+        requests = self._requests(turn, cells)
+        name = cells[0].job.entry["engine"]
+        found = engine.generate(requests)
+        if not hasattr(found, "__iter__"):
             raise UserError(
-                f"{self.job.name}: a prompt of {limit} tokens, {around} of chat wrapper and {answer} of answer exceed "
-                f"the model's window of {window}; set max_prompt_tokens to {window - around - answer} or less"
+                f"{cells[0].job.name}: engine {name!r}: generate() returned {found!r}; it has to yield completions"
             )
+        for completion in found:
+            self._deliver(completion, f"{cells[0].job.name}: engine {name!r}")
+        # An engine that took fewer requests than there are leaves records that were never looked at.
+        for _ in requests:
+            pass
 
-    def render(self, record: Record) -> tuple[Rendering, Request]:
-        """The request of a record, tokenised and cut as the limit says. Raises UserError naming the record."""
-        template = self.spec["prompt"] if self.spec["prompt"] is not None else record.fields.get("template")
-        try:
-            if template is None:
-                raise UserError("brings no prompt template, and the configuration names none; prepare it again")
-            text, start = render(template, record.fields)
-        except UserError as error:
-            raise UserError(f"{self.job.records}, record {record.id}: {error}") from error
-        limit = self.spec["max_prompt_tokens"]
-        tokenizer = self.tokenizer()
-        tokens = kept_head = kept_tail = None
-        if limit is not None and tokenizer is not None:
-            cut = truncate_middle(text, limit, tokenizer, self.spec["truncation"])
-            text, tokens, kept_head, kept_tail = cut.text, cut.tokens, cut.kept_head, cut.kept_tail
-        wrapped = wrap(text, self.chat, tokenizer, self.spec["model"]["chat_options"], self.messages)
-        generation = self.generation(record)
-        key = request_key(wrapped.prompt, wrapped.special_tokens, generation, self.model_key, self.spec["version"])
-        rendering = Rendering(self.rendering_id(record), key, tokens, kept_head, kept_tail, start)
-        return rendering, Request(key, wrapped.prompt, wrapped.special_tokens, generation, record.id)
+    def _requests(self, turn: int, cells: Sequence[CellRun]) -> Iterator[Request]:
+        for cell in cells:
+            for request in cell.requests(turn):
+                if (answer := self._answers.get(request.key)) is not None:
+                    cell.take(answer)
+                elif (reason := self._failures.get(request.key)) is not None:
+                    self._failed(cell, request.key, reason)
+                elif request.key in self._waiting:
+                    self._waiting[request.key].append(cell)
+                else:
+                    self._waiting[request.key] = [cell]
+                    yield request
 
-    def requests(self) -> Iterator[Request]:
-        """The requests whose answers the journal lacks, made as the engine takes them; fills `rows` on the way."""
-        self._left = self._requests()
-        return self._left
-
-    def remaining(self) -> Iterator[Request]:
-        """The requests that the engine has not taken."""
-        return self._left if self._left is not None else self.requests()
-
-    def _requests(self) -> Iterator[Request]:
-        for record in read_records(self.job.records, self.spec["limit"]):
-            rendering = self.journal.renderings.get(self.rendering_id(record))
-            request = None
-            if rendering is None or (rendering.key not in self.journal.answers and rendering.key not in self.asked):
-                known, (rendering, request) = rendering, self.render(record)
-                if known is None:
-                    self.journal.add(rendering)
-            self.rows.append((_without_context(record), rendering))
-            if request is not None and request.key not in self.journal.answers and request.key not in self.asked:
-                self.asked.add(request.key)
-                yield request
-
-    def count_known(self) -> tuple[int, int]:
-        """Records of the cell, and how many of them the journal answers without tokenising anything."""
-        total = known = 0
-        for record in read_records(self.job.records, self.spec["limit"]):
-            total += 1
-            rendering = self.journal.renderings.get(self.rendering_id(record))
-            known += rendering is not None and rendering.key in self.journal.answers
-        return total, known
-
-    def keep(self, completion: Completion, libraries: str) -> bool:
-        """Keep an answer in the journal, or a failure for this run only. Returns whether it is a new answer.
-
-        Raises UserError naming the engine and the field for what is no completion: an engine may be anybody's.
-        """
-        answer = self._checked(completion, libraries)
-        if answer is None:
-            self.failures[completion.key] = " ".join(str(completion.error or "no reason given").split())
-            return False
-        self.failures.pop(answer.key, None)
-        if answer.key in self.journal.answers:
-            return False
-        self.journal.add(answer)
-        return True
-
-    def _checked(self, completion: Completion, libraries: str) -> Answer | None:
-        """A completion as an answer for the journal, or None if it is a failure."""
-        engine = f"{self.job.name}: engine {self.job.entry['engine']!r}"
+    def _deliver(self, completion: Completion, engine: str) -> None:
         if not isinstance(completion, Completion):
             raise UserError(f"{engine} gave a {type(completion).__name__}; generate() has to yield Completion objects")
-        if completion.key not in self.asked:
+        cells = self._waiting.pop(completion.key, None)
+        if cells is None:
+            if completion.key in self._done:
+                return  # the first answer counts
             raise UserError(
                 f"{engine} answered a request it was not asked (key {str(completion.key)[:12]}…); a completion carries "
                 "the key of its request"
             )
-        if completion.finish_reason == "error" or completion.error is not None:
-            return None
-        if completion.finish_reason not in ("stop", "length"):
-            raise UserError(f"{engine} gave finish_reason {completion.finish_reason!r}; stop, length or error is right")
-        if not isinstance(completion.text, str):
-            raise UserError(f"{engine} gave a text of type {type(completion.text).__name__}; a str was expected")
-        counts = {}
-        for name in ("prompt_tokens", "answer_tokens"):
-            value = getattr(completion, name)
-            if value is not None and not isinstance(value, numbers.Integral):
-                raise UserError(f"{engine} gave {name} {value!r}; a whole number or None was expected")
-            counts[name] = None if value is None else int(value)
-        seconds = completion.seconds
-        if seconds is not None and not (isinstance(seconds, numbers.Real) and math.isfinite(seconds)):
-            raise UserError(f"{engine} gave seconds {seconds!r}; a number or None was expected")
-        return Answer(
-            key=completion.key,
-            text=completion.text,
-            finish_reason=completion.finish_reason,
-            seconds=None if seconds is None else round(float(seconds), 3),
-            libraries=libraries,
-            **counts,
-        )
+        self._done.add(completion.key)
+        answer = checked_answer(completion, self.libraries, engine)
+        if answer is None:
+            self._failures[completion.key] = reason = str(completion.error or "no reason given")
+            for cell in cells:
+                self._failed(cell, completion.key, reason)
+            return
+        if len(self.cells) > 1:
+            self._answers[answer.key] = answer
+        for number, cell in enumerate(cells):
+            cell.take(answer)
+            if number == 0:
+                self.generated[cell.job.name] += 1
+                if answer.note:
+                    log.info("%s: %s", cell.job.name, answer.note)
+            self._progress[cell.job.name].step(answer.prompt_tokens, answer.answer_tokens)
 
-    def predictions(self) -> Iterator[Prediction]:
-        """The predictions in the benchmark's order."""
-        for record, rendering in self.rows:
-            made = Prediction(
-                pred="",
-                record=record,
-                prompt_tokens=rendering.tokens,
-                kept_head=rendering.kept_head,
-                kept_tail=rendering.kept_tail,
-                context_start=rendering.context_start,
-            )
-            answer = self.journal.answers.get(rendering.key)
-            if answer is None:
-                reason = self.failures.get(rendering.key, "the engine gave no answer")
-                yield replace(made, finish_reason="error", error=reason)
-            else:
-                text, extra = self._answer(answer)
-                yield replace(
-                    made,
-                    pred=post_process(self.spec["model"]["chat"], text),
-                    extra=extra,
-                    sent_tokens=answer.prompt_tokens,
-                    answer_tokens=answer.answer_tokens,
-                    finish_reason=answer.finish_reason,
-                )
-
-    def _answer(self, answer: Answer) -> tuple[str, dict[str, Any]]:
-        """The answer in a model's text, and what else of it is kept: a thinking model's reasoning."""
-        if self.reasoning is None:
-            return answer.text, {}
-        thought = take_apart(answer.text, answer.finish_reason, self.reasoning)
-        text, most = thought.answer, self.spec["generation"]["max_new_tokens"]
-        # The answer has its own limit, however little of the other was used. A token is a byte at least.
-        if len(text.encode("utf-8", "replace")) > most and (tokenizer := self.tokenizer()) is not None:
-            ids = tokenizer.encode(text, special_tokens=False)
-            text = tokenizer.decode(ids[:most]) if len(ids) > most else text
-        return text, {"reasoning": thought.reasoning, "reasoning_closed": thought.closed}
-
-
-def _completions(cell: Cell) -> Iterator[Completion]:
-    """What the engine yields. Raises UserError if it yields nothing at all because it is no generator."""
-    found = cell.engine.generate(cell.requests())
-    if not hasattr(found, "__iter__"):
-        engine = cell.job.entry["engine"]
-        raise UserError(
-            f"{cell.job.name}: engine {engine!r}: generate() returned {found!r}; it has to yield completions"
-        )
-    yield from found
-    # An engine that took fewer requests than there are leaves records that were never looked at.
-    for _ in cell.remaining():
-        pass
-
-
-def _without_context(record: Record) -> Record:
-    """A record without its text, which may be a megabyte and is not needed any more."""
-    large = ("context", "template", "templates")
-    return replace(record, fields={name: value for name, value in record.fields.items() if name not in large})
+    def _failed(self, cell: CellRun, key: str, reason: str) -> None:
+        cell.fail(key, reason)
+        name = cell.job.name
+        self._progress[name].step(None, None)
+        log.info("%s: a record failed: %s", name, cell.failures[key])
+        limit = cell.job.max_failures
+        if limit is None:
+            return
+        allowed = limit * self._progress[name].total if 0 < limit < 1 else limit
+        if len(cell.failures) > allowed:
+            cell.stopped = True
 
 
 def libraries(engine: str) -> str:
@@ -333,55 +139,170 @@ def libraries(engine: str) -> str:
 def run(job: Job, output: str | Path, usage: str | Path) -> dict[str, int]:
     """Answer every record of a cell and write its predictions, whole or not at all.
 
-    Answers that the journal holds are taken from there; if it holds all of them no model is loaded, and often no
-    tokenizer either. Whatever ends this early leaves in the journal all that was answered.
+    Returns the counts of records, of requests generated here, and of failed records. Raises UserError for what a person
+    can mend; see `run_all`.
+    """
+    return run_all([job], [Place(str(output), str(usage))])[0]
 
-    Returns the counts of records, of requests generated here, and of failed records.
-    Raises UserError for what a person can mend.
+
+def run_all(jobs: Sequence[Job], places: Sequence[Place]) -> list[dict[str, int]]:
+    """Answer every record of some cells of one model, which is loaded once, and write the predictions of each.
+
+    Answers that the journal holds are taken from there; if it holds all of them no model is loaded, and often no
+    tokenizer either. Whatever ends this early leaves in the journal all that was answered. A cell's predictions are
+    written whole or not at all, as soon as all cells have come as far.
+
+    Returns for each cell the counts of records, of requests generated here, and of failed records.
+    Raises UserError for what a person can mend, also for a cell of which too many records failed, after the
+    predictions of the others are written.
     """
     began = time.monotonic()
-    with Journal(job.journal) as journal:
-        if journal.dropped:
-            log.info("%s: %d torn or foreign lines of the journal were passed over", job.name, journal.dropped)
-        cell = Cell(job, journal)
-        total, known = cell.count_known()
-        log.info("%s: %d records, %d answered before", job.name, total, known)
-        progress = Progress(job.name, total, known)
-        versions = libraries(job.entry["engine"])
-        generated = 0
-        try:
-            for completion in _completions(cell):
-                if cell.keep(completion, versions):
-                    generated += 1
-                    progress.step(completion.prompt_tokens, completion.answer_tokens)
-                elif completion.key in cell.failures:
-                    progress.step(None, None)
-                    log.info("%s: a record failed: %s", job.name, cell.failures[completion.key])
-        finally:
-            cell.engine.close()
-        rows = list(cell.predictions())
-        if rows and all(row.error is not None for row in rows):
-            raise UserError(f"{job.name}: every one of its {len(rows)} records failed; the first: {rows[0].error}")
-        write_jsonl(output, (row.to_row() for row in rows))
-        failed = sum(row.error is not None for row in rows)
-        answers = [journal.answers[r.key] for _, r in cell.rows if r.key in journal.answers]
-    write_json(
-        usage,
-        {
+    engine = _engine(jobs[0])
+    with ExitStack() as stack:
+        cells = [CellRun(job, _open(stack, job), engine) for job in jobs]
+        desk = Desk(cells, libraries(jobs[0].entry["engine"]))
+        _answer_all(desk, engine, cells)
+        counts, faults = [], []
+        for cell, place in zip(cells, places, strict=True):
+            if fault := _fault(cell):
+                faults.append(fault)
+                continue
+            counts.append(write(cell, place, desk.generated[cell.job.name], began, engine))
+    if faults:
+        raise UserError("; ".join(faults))
+    return counts
+
+
+def run_shard(job: Job, shard: int, shards: int, output: str | Path) -> dict[str, Any]:
+    """Answer a shard of a cell's records into the journal, and write what failed and what it cost.
+
+    Args:
+        job: the cell.
+        shard: which one, from 0.
+        shards: how many there are.
+        output: a JSON file with the shard's counts and, by request key, the reasons of what failed.
+    """
+    began = time.monotonic()
+    engine = _engine(job)
+    with ExitStack() as stack:
+        chosen = deal(job.records, job.spec, shards)[shard]
+        cell = CellRun(job, _open(stack, job), engine, chosen)
+        desk = Desk([cell], libraries(job.entry["engine"]))
+        _answer_all(desk, engine, [cell])
+        if cell.stopped:
+            raise UserError(_stopped(cell))
+        value = {
             "cell": job.name,
-            "records": len(rows),
-            "failed": failed,
-            "generated_here": generated,
-            "prompt_tokens": sum(a.prompt_tokens or 0 for a in answers),
-            "answer_tokens": sum(a.answer_tokens or 0 for a in answers),
-            "generation_seconds": round(sum(a.seconds or 0 for a in answers), 1),
-            "job_seconds": round(time.monotonic() - began, 1),
-            "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-            "libraries": sorted({a.libraries for a in answers}),
-            "host": socket.gethostname(),
-            "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        },
+            "shard": shard,
+            "shards": shards,
+            "records": len(cell.rows),
+            "failures": cell.failures,
+            **_spent(cell, desk.generated[job.name], began, engine),
+        }
+    write_json(output, value)
+    return value
+
+
+def assemble(job: Job, parts: Sequence[Mapping[str, Any]], place: Place) -> dict[str, int]:
+    """Write a cell's predictions out of the journal, which the shards have filled. No engine generates anything.
+
+    Raises UserError if the journal lacks an answer that no shard names as failed.
+    """
+    began = time.monotonic()
+    engine = load_engine(job.entry["engine"], job.entry, job.model.get("location"))
+    with ExitStack() as stack:
+        cell = CellRun(job, _open(stack, job), engine)
+        failures = {key: reason for part in parts for key, reason in part["failures"].items()}
+        for turn in range(cell.turns.count):
+            for request in cell.requests(turn):
+                if request.key not in failures:
+                    raise UserError(
+                        f"{job.name}, record {request.name}: no shard has answered it; run the shards again "
+                        "(their journals may have been removed)"
+                    )
+                cell.fail(request.key, failures[request.key])
+        if fault := _fault(cell):
+            raise UserError(fault)
+        return write(cell, place, sum(int(part.get("generated_here", 0)) for part in parts), began, engine)
+
+
+def _engine(job: Job) -> Engine:
+    return load_engine(job.entry["engine"], job.entry, job.model.get("location"))
+
+
+def _open(stack: ExitStack, job: Job) -> Journal:
+    journal = stack.enter_context(Journal(job.journal))
+    if journal.dropped:
+        log.info("%s: %d torn or foreign lines of the journal were passed over", job.name, journal.dropped)
+    return journal
+
+
+def _answer_all(desk: Desk, engine: Engine, cells: Sequence[CellRun]) -> None:
+    try:
+        for turn in range(max(cell.turns.count for cell in cells)):
+            desk.turn(turn, engine, [cell for cell in cells if turn < cell.turns.count])
+    finally:
+        engine.close()
+
+
+def _fault(cell: CellRun) -> str | None:
+    """Why a cell has no predictions: it was stopped, or nothing of it was answered."""
+    if cell.stopped:
+        return _stopped(cell)
+    keys = [row.rendering.key for row in cell.rows]
+    if keys and not any(key in cell.journal.answers for key in keys):
+        first = cell.failures.get(keys[0], "the engine gave no answer")
+        return f"{cell.job.name}: every one of its {len(keys)} records failed; the first: {first}"
+    return None
+
+
+def _stopped(cell: CellRun) -> str:
+    reason = next(iter(cell.failures.values()))
+    return (
+        f"{cell.job.name}: {len(cell.failures)} records failed, more than run.max_failures: {cell.job.max_failures}; "
+        f"what was answered is kept; the first failure: {reason}"
     )
-    log.info("%s: done, %d records, %d generated, %d failed", job.name, len(rows), generated, failed)
-    return {"records": len(rows), "generated": generated, "failed": failed}
+
+
+def write(cell: CellRun, place: Place, generated: int, began: float, engine: Engine) -> dict[str, int]:
+    """Write a cell's predictions and what they cost. Returns its counts."""
+    failed = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal failed
+        for prediction in cell.predictions():
+            failed += prediction.error is not None
+            yield prediction.to_row()
+
+    write_jsonl(place.predictions, rows())
+    spent = _spent(cell, generated, began, engine)
+    write_json(place.usage, {"cell": cell.job.name, "records": len(cell.rows), "failed": failed, **spent})
+    if place.spec is not None:
+        write_spec(place.predictions, place.spec)
+    log.info("%s: done, %d records, %d generated, %d failed", cell.job.name, len(cell.rows), generated, failed)
+    return {"records": len(cell.rows), "generated": generated, "failed": failed}
+
+
+def _spent(cell: CellRun, generated: int, began: float, engine: Engine) -> dict[str, Any]:
+    """What a cell's answers cost, those from the journal included, and on what they were made here."""
+    answers = [cell.journal.answers[key] for key in cell.used if key in cell.journal.answers]
+    tokens = {
+        name: sum(getattr(answer, name) or 0 for answer in answers)
+        for name in ("prompt_tokens", "cached_tokens", "answer_tokens")
+    }
+    price = cell.job.entry.get("price")
+    return {
+        "calls": len(cell.used),
+        "generated_here": generated,
+        **tokens,
+        "cost": None if price is None else round(cost(price, *tokens.values()), 6),
+        "generation_seconds": round(sum(answer.seconds or 0 for answer in answers), 1),
+        "job_seconds": round(time.monotonic() - began, 1),
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_device_mb": getattr(engine, "peak_device_mb", None),
+        "libraries": sorted({answer.libraries for answer in answers}),
+        "notes": sorted({answer.note for answer in answers if answer.note}),
+        "host": socket.gethostname(),
+        "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }

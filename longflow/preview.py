@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from longflow import benchmarks
 from longflow.cells import Cell
-from longflow.leaderboard import (
+from longflow.means import (
     Means,
     columns,
     fixed_means,
@@ -23,12 +23,30 @@ from longflow.tables import Summary, cell_of
 NOT_YET = "·"
 
 
+def _deviation(summary: Summary) -> str:
+    """The standard deviation over several answers to each record; empty without."""
+    value = (summary.get("repeats") or {}).get("sd")
+    return "" if value is None else f"{value:.2f} "
+
+
+def _bounds(summary: Summary) -> str:
+    """The least and the highest accuracy there can be; empty without, or if nothing is missing."""
+    low, high = summary.get("bounds") or (None, None)
+    return "" if low is None or low == high else f"{low:.2f} to {high:.2f} "
+
+
+EXTRA = {"sd": _deviation, "bounds": _bounds}
+"""What may be told beside a cell's score, by the head of its column."""
+
+
 def preview(summaries: Sequence[Summary], expected_cells: Iterable[Cell]) -> str:
     """The scores there are of the cells there will be: a table of data set x length a benchmark, model and setting.
 
     Scores are in percent over the rows found so far; one over fewer rows than expected is marked with ~. Groups of
-    records have columns of their own. The last row is the unweighted mean over the data sets scored, marked with *
-    while some are missing; a benchmark that names its means has a line of its averages instead, those that are whole.
+    records have columns of their own, as have the standard deviation over several answers to each record (sd) and the
+    bounds of an accuracy if all missing answers were wrong or right. The last row is the unweighted mean over the data
+    sets scored, marked with * while some are missing; a benchmark that names its means has a line of its averages
+    instead, those that are whole.
     A summary of a cell that is not expected is passed over.
     """
     scored = {Cell(*cell_of(summary)): summary for summary in summaries}
@@ -67,16 +85,20 @@ def _block(name: tuple[str, str, str], cells: Sequence[Cell], scored: dict[Cell,
         heading += f", {failed} failed"
     members = fixed_means(table)
     groups = groups_in(columns(table), members or {})
-    rows = [["", *(f"{name} " for length in lengths for name in (length, *groups))]]
+    more = [name for name, of in EXTRA.items() if any(of(summary) for summary in done)]
+    rows = [["", *(f"{name} " for length in lengths for name in (length, *more, *groups))]]
     for dataset in datasets:
         row = [dataset]
         for length in lengths:
             cell = keys.get((dataset, length))
             row.append(_score(cell, scored))
+            row += [_extra(cell, scored, name) for name in more]
             row += [_score(cell, scored, group) for group in groups]
         rows.append(row)
     if members is None:
-        rows.append(["mean", *(_mean(keys, datasets, length, scored) for length in lengths)])
+        blank = [""] * len(more)
+        row = [text for length in lengths for text in (_mean(keys, datasets, length, scored), *blank)]
+        rows.append(["mean", *row])
         return heading + "\n" + aligned(rows)
     return heading + "\n" + aligned(rows) + _averages(columns(table), members, done)
 
@@ -105,6 +127,13 @@ def _score(cell: Cell | None, scored: dict[Cell, Summary], group: str | None = N
     if part is None or part["score"] is None:
         return f"{NOT_YET} "
     return f"{part['score']:.2f}" + ("~" if part["n"] < part["n_expected"] else " ")
+
+
+def _extra(cell: Cell | None, scored: dict[Cell, Summary], name: str) -> str:
+    """What is told beside a cell's score."""
+    if cell is None:
+        return ""
+    return EXTRA[name](scored[cell]) if cell in scored else f"{NOT_YET} "
 
 
 def _mean(keys: dict[tuple[str, str], Cell], datasets: Sequence[str], length: str, scored: dict[Cell, Summary]) -> str:

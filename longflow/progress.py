@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 def set_up_logging() -> None:
     """Log lines with the time of day to standard error, where the rules send them to the job's log."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    for noisy in ("httpx", "httpcore", "openai", "urllib3", "filelock", "huggingface_hub"):
+    for noisy in ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "urllib3", "filelock", "huggingface_hub"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("huggingface_hub").propagate = False  # it prints its lines itself
 

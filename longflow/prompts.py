@@ -39,6 +39,9 @@ REFERENCE_TEMPLATES = {
     "xgen": XGEN_SYSTEM + " ### Human: {prompt}\n###",
 }
 
+CHATGLM3 = "reference:chatglm3"
+"""The one rule of the references that makes token ids and no text: LongBench's for ChatGLM3."""
+
 
 def _internlm_answer(text: str) -> str:
     return text.split("<eoa>")[0]
@@ -58,9 +61,10 @@ def chat_rule_error(rule: str) -> str | None:
         return None
     if rule.startswith("reference:"):
         name = rule.removeprefix("reference:")
-        if name in REFERENCE_TEMPLATES:
+        known = [*REFERENCE_TEMPLATES, CHATGLM3.removeprefix("reference:")]
+        if name in known:
             return None
-        return f"no reference template {name!r}; {nearest(name, REFERENCE_TEMPLATES)}"
+        return f"no reference template {name!r}; {nearest(name, known)}"
     if "{prompt}" in rule:
         return None
     return "should be template, none, reference:NAME, or a text with {prompt} in it"
@@ -71,21 +75,21 @@ def post_process(rule: str, text: str) -> str:
     return POST_PROCESSING.get(rule.removeprefix("reference:"), str)(text) if rule.startswith("reference:") else text
 
 
-def template_error(template: str, fields: set[str]) -> str | None:
-    """What is wrong with a prompt template, or None: it has to name {context} and only fields a record has."""
+def template_error(template: str, fields: set[str], needed: str = "context") -> str | None:
+    """What is wrong with a prompt template, or None: it has to name {context} (or `needed`) and only known fields."""
     try:
-        named = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+        parts = [part[1:] for part in string.Formatter().parse(template) if part[1] is not None]
+        named = {str(name) for name, _, _ in parts}
     except ValueError as error:
         return f"not a template ({error}); write {{{{ and }}}} for literal braces"
     unknown = sorted(named - fields)
     if unknown:
         return f"names {{{unknown[0]}}}, which no record has; fields are {', '.join(sorted(fields))}"
-    if "context" not in named:
-        return "does not name {context}, so that the model would see none"
-    try:
-        template.format(**dict.fromkeys(fields, "text"))
-    except (ValueError, TypeError, LookupError) as error:
-        return f"cannot be filled in ({error}); fields are named without a format, as {{context}}"
+    if needed not in named:
+        return f"does not name {{{needed}}}, so that the model would see none"
+    for name, form, conversion in parts:
+        if form or conversion:
+            return f"gives {{{name}}} a format or a conversion; fields are named without one, as {{{needed}}}"
     return None
 
 
@@ -123,17 +127,28 @@ TRUNCATIONS = ("middle", "middle_joined")
 """Rules of truncation: halves decoded apart (LV-Eval, LongBench), or ids joined and decoded once (LongBench v2)."""
 
 
-def truncate_middle(prompt: str, limit: int, tokenizer: Tokenizer, rule: str = "middle") -> Truncation:
+def counts_special_tokens(chat: str) -> bool:
+    """Whether a prompt is tokenised with special tokens to see if it is too long, for a model with this `chat` rule.
+
+    LongBench tokenises once more, without them, for ChatGLM3; also for the data sets whose prompts it does not wrap.
+    """
+    return chat != CHATGLM3
+
+
+def truncate_middle(
+    prompt: str, limit: int, tokenizer: Tokenizer, rule: str = "middle", special_tokens: bool = True
+) -> Truncation:
     """Cut the middle out of a prompt of more than `limit` tokens, exactly as the references do.
 
-    The prompt is tokenised with special tokens (a BOS counts). If it is too long, the first and the last
-    int(limit / 2) ids are decoded separately, special tokens skipped, and joined without a separator; an odd limit
-    loses a token, and a character whose bytes the cut divides becomes U+FFFD. The rule `middle_joined` keeps the first
-    limit // 2 ids and the rest of the limit from the end, joins the ids and decodes them once.
+    The prompt is tokenised with special tokens (a BOS counts), or without (see `counts_special_tokens`). If it is too
+    long, the first and the last int(limit / 2) ids are decoded separately, special tokens skipped, and joined without a
+    separator; an odd limit loses a token, and a character whose bytes the cut divides becomes U+FFFD. The rule
+    `middle_joined` keeps the first limit // 2 ids and the rest of the limit from the end, joins the ids and decodes
+    them once.
     Source: prediction.py of infinigence/LVEval @ 63e7ae93; of THUDM/LongBench @ 2e00731f, LongBench/pred.py (`middle`)
     and pred.py (`middle_joined`).
     """
-    ids = tokenizer.encode(prompt, special_tokens=True)
+    ids = tokenizer.encode(prompt, special_tokens=special_tokens)
     if len(ids) <= limit:
         return Truncation(prompt, len(ids))
     if rule == "middle_joined":
@@ -158,18 +173,25 @@ def _common(a: Iterable[str], b: Iterable[str]) -> int:
 
 @dataclass(frozen=True)
 class Wrapped:
-    """What is sent, and whether the tokenizer adds its special tokens to it."""
+    """What is sent, and whether the tokenizer adds its special tokens to it (to a text; ids have them already)."""
 
     prompt: Prompt
     special_tokens: bool
+
+    def tokens(self, tokenizer: Tokenizer) -> int | None:
+        """How many tokens the model gets, or None for messages: how a server wraps them only it knows."""
+        if isinstance(self.prompt, str):
+            return len(tokenizer.encode(self.prompt, self.special_tokens))
+        return None if any(isinstance(part, dict) for part in self.prompt) else len(self.prompt)
 
 
 def wrap(text: str, rule: str, tokenizer: Tokenizer | None, options: Mapping[str, Any], messages: bool) -> Wrapped:
     """Wrap a prompt as a chat by a `chat` rule.
 
     `template` is the tokenizer's own chat template, which writes the special tokens itself, so none is added again;
-    with `messages` (a server that wraps) the prompt goes out as one user message. Every other rule is plain text that
-    is tokenised with special tokens, as the references do.
+    with `messages` (a server that wraps) the prompt goes out as one user message. `reference:chatglm3` makes token ids.
+    Every other rule is plain text that is tokenised with special tokens, as the references do. Raises UserError where
+    a tokenizer is missing or cannot do what the rule asks.
     """
     if rule == "template":
         if messages:
@@ -179,6 +201,11 @@ def wrap(text: str, rule: str, tokenizer: Tokenizer | None, options: Mapping[str
         return Wrapped(tokenizer.chat(text, dict(options)), special_tokens=False)
     if rule == "none":
         return Wrapped(text, special_tokens=True)
+    if rule == CHATGLM3:
+        build = getattr(tokenizer, "chatglm3", None)
+        if build is None:
+            raise UserError(f"chat: {CHATGLM3} needs the tokenizer of a ChatGLM3 model; name it under tokenizer:")
+        return Wrapped(build(text), special_tokens=False)
     template = REFERENCE_TEMPLATES[rule.removeprefix("reference:")] if rule.startswith("reference:") else rule
     # Not str.format: the template of a user may hold other braces, and the prompt surely does.
     return Wrapped(template.replace("{prompt}", text), special_tokens=True)

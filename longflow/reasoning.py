@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class Reasoning(BaseModel):
-    """How a model marks its reasoning, and how long it may reason."""
+class Markers(BaseModel):
+    """How a model marks its reasoning."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     start: str = Field("<think>", min_length=1, description="What begins the reasoning; a chat template may write it.")
     end: str = Field("</think>", min_length=1, description="What ends it.")
+
+
+class Reasoning(Markers):
+    """How a model marks its reasoning, and how long it may reason."""
+
     max_tokens: int = Field(ge=1, description="Tokens for the reasoning, beside those of the answer.")
 
 
@@ -26,7 +31,7 @@ class Thought:
     closed: bool
 
 
-def take_apart(text: str, finish_reason: str, markers: Reasoning) -> Thought:
+def take_apart(text: str, finish_reason: str, markers: Markers) -> Thought:
     """The reasoning and the answer of a text.
 
     The answer is what follows the last end marker, without white space around it. A text without an end marker is an

@@ -18,7 +18,9 @@ Span = tuple[int, int]
 """Start and end (exclusive) of a stretch of a record's context, in characters."""
 
 
-KEPT_FIELDS = ("_id", "domain", "sub_domain", "difficulty", "choice_A", "choice_B", "choice_C", "choice_D")
+KEPT_FIELDS = (
+    *("_id", "domain", "sub_domain", "difficulty", "choice_A", "choice_B", "choice_C", "choice_D", "rotation"),
+)
 """Fields of a benchmark's own that a prediction carries along, where its records have them."""
 
 
@@ -29,6 +31,11 @@ def question_id(dataset: str, question: str, answers: list[str]) -> str:
     """
     text = canonical([dataset, question, answers])
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def document_id(context: str) -> str:
+    """A name for a context: 12 hex digits. Questions about one document share it."""
+    return hashlib.sha256(context.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,7 @@ class Prediction:
             **{name: fields[name] for name in KEPT_FIELDS if name in fields},
             "id": self.record.id,
             "question_id": self.record.question_id,
+            "document": fields.get("document"),
             "prompt_tokens": self.prompt_tokens,
             "sent_tokens": self.sent_tokens,
             "answer_tokens": self.answer_tokens,

@@ -17,6 +17,7 @@ from longflow.errors import UserError
 from longflow.jsonio import atomic_write, digest, dump_line, read_jsonl, write_json
 from longflow.metrics import UNPARSED, Context, Outcome, metric
 from longflow.metrics.rows import Row, RowError, text_or_null, texts
+from longflow.metrics.tally import Repeats, Tally, percentage
 from longflow.records import question_id
 
 FAILED = "failed"
@@ -37,47 +38,6 @@ _COUNTS = ("truncated", "empty", "failed", "gated", *_FLAGS, "ran_out", "reasoni
 GroupsOf = Callable[[Row], Sequence[str]]
 
 
-class Tally:
-    """The scores of a cell or of one of its groups."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.scores: list[float] = []
-        self.total = 0.0
-        self.compensated = 0.0
-
-    def add(self, score: float, compensated: float) -> None:
-        """Add a record's score, and its score where an unparsed answer is taken as a guess."""
-        self.scores.append(score)
-        self.total += score
-        self.compensated += compensated
-
-    @property
-    def n(self) -> int:
-        """The number of records that were scored."""
-        return len(self.scores)
-
-    def percentage(self, n: int, rounding: str) -> float | None:
-        """The mean over `n` records in percent, rounded to two decimals; None without records."""
-        if not n:
-            return None
-        if rounding == "python":
-            return round(100 * self.total / n, 2)
-        import numpy
-
-        # numpy adds in pairs, and rounds by scaling where Python rounds correctly; a mean is such a sum over n.
-        return float(round(100 * (numpy.sum(self.scores) / n), 2))
-
-    def figures(self, expected: int, rounding: str, chance: float | None) -> dict[str, Any]:
-        """The figures that a cell and its groups share; see `CellScorer.summary`."""
-        return {
-            "score": self.percentage(self.n, rounding),
-            "score_expected": self.percentage(max(self.n, expected), rounding),
-            **({} if chance is None else {"compensated": _percentage(self.compensated, self.n)}),
-            "total": self.total,
-        }
-
-
 class CellScorer:
     """Scores one cell, row by row.
 
@@ -87,6 +47,10 @@ class CellScorer:
     (`python` or `numpy`), `rows` (`all`, or `distinct`: rows equal in all they hold are taken once), `rouge_overflow`
     and `code_similarity`; what is absent has its default. `where` names the file in errors. `all_classes` are the
     classes of a classification (see `classes_of`).
+
+    Where each record was answered several times, `repeats` is how often, `n_expected` and `groups` count the answers to
+    all of them, and each row says in `repeat` which answer it is (0, 1, ...). A file whose rows tell of more repeats
+    than the spec is expected to have them all.
 
     The groups of a row are told by the function `groups_of` of the benchmark's module, where it has one.
     """
@@ -110,6 +74,7 @@ class CellScorer:
         self._rows = 0
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._with_keywords = 0
+        self._repeats = Repeats(int(spec.get("repeats", 1)))
         self._sent_rows = 0
         self._sent_total = 0
         self._sent_max: int | None = None
@@ -117,10 +82,11 @@ class CellScorer:
     def add(self, row: Row) -> dict[str, Any] | None:
         """Score one row of a predictions file; the row needs the reference's keys at most.
 
-        Returns the line of the scores file: id, question_id, score and plain (0 to 1, unrounded; None where there was
-        no answer), gated, flags, and groups if the benchmark has any; or None for a row that is left out because it
-        equals an earlier one. A row without `pred` counts as failed and not as scored; one with `pred` and `error`
-        counts as both, as the reference would score its empty text. Raises UserError naming file, row and key.
+        Returns the line of the scores file: id, question_id, repeat if the row has it, score and plain (0 to 1,
+        unrounded; None where there was no answer), gated, flags, and groups if the benchmark has any; or None for a row
+        that is left out because it equals an earlier one. A row without `pred` counts as failed and not as scored; one
+        with `pred` and `error` counts as both, as the reference would score its empty text. Raises UserError naming
+        file, row and key.
         """
         index = self._rows
         self._rows += 1
@@ -128,6 +94,7 @@ class CellScorer:
             return None
         failed = bool(row.get("error"))
         try:
+            repeat = self._repeats.of(row)
             outcome = (self._metric.measure_row or self._measure_text)(row)
         except RowError as error:
             raise UserError(f"{self._where}, row {index + 1}: {error}") from None
@@ -138,7 +105,7 @@ class CellScorer:
         self._count("reasoning_open", row.get("reasoning_closed") is False)
         self._add_sent(row.get("sent_tokens"))
         if outcome is not None:
-            self._add_outcome(outcome, groups)
+            self._add_outcome(outcome, repeat, groups)
             self._with_keywords += bool(row.get("gold_ans"))
             self._count("empty", not failed and _blank(row))
         return self._line(row, index, outcome, groups)
@@ -149,23 +116,32 @@ class CellScorer:
         `score` is what the reference prints for the rows that have an answer, None if there are none (the reference
         ends with an error); `score_expected` divides by the records there should be, so that missing and failed ones
         count 0, or by those there are if there are more. Both are percentages with two decimals, as is `plain`, the
-        mean without the keyword gate; `total` and `plain_total` are the sums behind them, unrounded. A metric that one
-        can guess at has `compensated`: unparsed answers score as a guess would. `rows` counts all rows found, `n` those
-        that were scored. `groups` has score, score_expected, total, n and n_expected of each group, in the order of the
-        spec; a group that the spec does not know is expected to have the rows that were found.
+        mean without the keyword gate; `total` and `plain_total` are the sums behind them, unrounded. `rows` counts all
+        rows found, `n` those that were scored. `groups` has score, score_expected, total, n and n_expected of each
+        group, in the order of the spec; a group that the spec does not know is expected to have the rows that were
+        found.
+
+        A metric that one can guess at has, in a cell and its groups, `compensated` and `compensated_expected`, in which
+        unparsed answers score as a guess would, and missing or failed ones 0; and `bounds`, the least and the highest
+        score over the records expected: with every missing or failed one wrong, and with all of them right.
+
+        Of several answers to each record `repeats` has their number `n`, the `scores` of each repeat (over its rows)
+        and `scores_expected`, and the sample standard deviation `sd`, `low` and `high` of those over the records
+        expected (None with fewer than two scores).
         """
-        n, expected = self._cell.n, int(self._spec["n_expected"])
+        n, expected = self._cell.n, self._repeats.scaled(int(self._spec["n_expected"]))
         figures = self._cell.figures(expected, self._rounding, self._metric.chance)
         total = figures.pop("total")
         return {
             **{key: self._spec[key] for key in _CELL},
             **figures,
-            "plain": _percentage(self._plain_total, n),
+            "plain": percentage(self._plain_total, n),
             "total": total,
             "plain_total": self._plain_total,
             "rows": self._rows,
             "n": n,
             "n_expected": expected,
+            **({"repeats": self._repeats.spread(expected, self._rounding)} if self._repeats.times > 1 else {}),
             "groups": {name: self._group(name, tally) for name, tally in self._groups.items()},
             "counts": dict(self._counts),
             "answer_keywords": {"present": self._with_keywords, "absent": n - self._with_keywords},
@@ -176,7 +152,7 @@ class CellScorer:
         }
 
     def _group(self, name: str, tally: Tally) -> dict[str, Any]:
-        expected = self._expected.get(name, tally.rows)
+        expected = self._repeats.scaled(self._expected[name]) if name in self._expected else tally.rows
         figures = tally.figures(expected, self._rounding, self._metric.chance)
         return {**figures, "n": tally.n, "n_expected": expected}
 
@@ -205,10 +181,10 @@ class CellScorer:
             self._groups.setdefault(name, Tally()).rows += 1
         return groups
 
-    def _add_outcome(self, outcome: Outcome, groups: Iterable[str]) -> None:
+    def _add_outcome(self, outcome: Outcome, repeat: Tally, groups: Iterable[str]) -> None:
         chance = self._metric.chance
         guessed = outcome.score if chance is None or UNPARSED not in outcome.flags else chance
-        for tally in (self._cell, *(self._groups[name] for name in groups)):
+        for tally in (self._cell, repeat, *(self._groups[name] for name in groups)):
             tally.add(outcome.score, guessed)
         self._plain_total += outcome.plain
         self._count("gated", outcome.gated)
@@ -246,6 +222,7 @@ class CellScorer:
         return {
             "id": str(row.get("id", row.get("_id", index))),
             "question_id": row.get("question_id", self._question_id(row)),
+            **{name: row[name] for name in ("document", "repeat", "rotation") if row.get(name) is not None},
             "score": outcome.score if outcome else None,
             "plain": outcome.plain if outcome else None,
             "gated": outcome.gated if outcome else False,
@@ -295,10 +272,6 @@ def _groups_of(benchmark: str) -> GroupsOf | None:
     if benchmark not in benchmarks.names():  # a configuration's own benchmark has no groups
         return None
     return cast("GroupsOf | None", getattr(benchmarks.load(benchmark).module, "groups_of", None))
-
-
-def _percentage(total: float, n: int) -> float | None:
-    return round(100 * total / n, 2) if n else None
 
 
 def _blank(row: Row) -> bool:

@@ -22,8 +22,8 @@ def read_spec(text: str, *needed: str) -> dict[str, Any]:
     """A specification given on the command line. Raises UserError if it is not one or lacks one of these keys."""
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"--spec: not JSON ({error.msg})") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"--spec: not JSON ({getattr(error, 'msg', error)})") from error
     if not isinstance(value, dict):
         raise UserError("--spec: a JSON object was expected")
     if missing := sorted(set(needed) - set(value)):

@@ -47,6 +47,7 @@ _RC: dict[Any, Any] = {
     "hatch.linewidth": 0.7,
     "legend.fontsize": 8,
     "legend.frameon": False,
+    "pdf.fonttype": 42,  # fonts that a paper's publisher takes, and text that can be searched
     "svg.fonttype": "path",  # glyphs travel with the file: it looks the same where the fonts are missing
     "svg.hashsalt": "longflow",
     "text.parse_math": False,  # a name with a dollar sign is a name
@@ -87,15 +88,24 @@ def shades(count: int) -> list[str]:
     return [matplotlib.colors.to_hex(colours(step)) for step in steps]
 
 
+KINDS = ("svg", "png", "pdf")
+"""How a figure is written; PDF is for papers."""
+
+
 def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
-    """Write {name}.svg and {name}.png into a folder, each whole or not at all. No dates or versions go in."""
+    """Write {name}.svg, .png and .pdf into a folder, each whole or not at all. No dates or versions go in."""
     FigureCanvasAgg(figure)
     folder = Path(folder)
-    svg, png = folder / f"{name}.svg", folder / f"{name}.png"
+    paths = [folder / f"{name}.{kind}" for kind in KINDS]
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    write_text(svg, text.getvalue())
-    draft = folder / f".{name}.png.tmp"
-    figure.savefig(draft, format="png", dpi=PNG_DPI, metadata={"Software": None})
-    os.replace(draft, png)
-    return [svg, png]
+    write_text(paths[0], text.getvalue())
+    _replace(figure, paths[1], dpi=PNG_DPI, metadata={"Software": None})
+    _replace(figure, paths[2], metadata={"Creator": None, "Producer": None, "CreationDate": None})
+    return paths
+
+
+def _replace(figure: Figure, path: Path, **options: Any) -> None:
+    draft = path.with_name(f".{path.name}.tmp")
+    figure.savefig(draft, format=path.suffix.removeprefix("."), **options)
+    os.replace(draft, path)

@@ -106,10 +106,16 @@ def protocol_json(summaries: Sequence[Summary], facts: Mapping[str, Any]) -> dic
 
     Returns the facts with `records` (sums over all cells), `cells` (the same by "{dataset}/{length}"), `groups`
     (records expected and scored in each group of a cell; absent without groups), `answer_keywords` (with and without
-    the field, by data set) and `cells_without_score`.
+    the field, by data set) and `cells_without_score`; and where there is any, by cell, `accuracy` (of multiple choice
+    over the records expected: `plain`, `compensated` and `bounds`) and `spread` (of several answers to each record).
     """
-    cells = {f"{s['dataset']}/{s['length']}": _record_counts(s) for s in summaries}
-    groups = {f"{s['dataset']}/{s['length']}": _group_counts(s) for s in summaries if s.get("groups")}
+    by_cell = {f"{s['dataset']}/{s['length']}": s for s in summaries}
+    cells = {name: _record_counts(s) for name, s in by_cell.items()}
+    optional = {
+        "groups": {name: _group_counts(s) for name, s in by_cell.items() if s.get("groups")},
+        "accuracy": {name: _accuracy(s) for name, s in by_cell.items() if "bounds" in s},
+        "spread": {name: s["repeats"] for name, s in by_cell.items() if "repeats" in s},
+    }
     total: Counter[str] = Counter()
     keywords: dict[str, Counter[str]] = {}
     for summary, counts in zip(summaries, cells.values(), strict=True):
@@ -124,7 +130,7 @@ def protocol_json(summaries: Sequence[Summary], facts: Mapping[str, Any]) -> dic
         "answer_keywords": {dataset: dict(counts) for dataset, counts in keywords.items()},
         "cells_without_score": [f"{s['dataset']}/{s['length']}" for s in summaries if s["score"] is None],
         "cells": cells,
-        **({"groups": groups} if groups else {}),
+        **{name: found for name, found in optional.items() if found},
     }
 
 
@@ -140,6 +146,15 @@ def _record_counts(summary: Summary) -> dict[str, int]:
         "found": int(summary.get("rows", n)),
         "scored": n,
         **{key: int(summary["counts"].get(key, 0)) for key in COUNTS},
+    }
+
+
+def _accuracy(summary: Summary) -> dict[str, Any]:
+    """A cell's accuracy over the records expected, the three ways in which it is told."""
+    return {
+        "plain": summary["score_expected"],
+        "compensated": summary.get("compensated_expected"),
+        "bounds": summary["bounds"],
     }
 
 

@@ -7,7 +7,7 @@ import sys
 
 sys.path.insert(0, workflow.basedir)
 
-from longflow import benchmarks, cells, config as configuration, preview, specs, tables
+from longflow import benchmarks, cells, config as configuration, jobs, preview, slurm, specs, tables
 from longflow.errors import UserError
 from longflow.jsonio import canonical, digest, write_text
 from snakemake.exceptions import WorkflowError
@@ -25,6 +25,14 @@ try:
             "chosen, or the models' predictions were made elsewhere and have the setting full alone"
         )
     IMPORTED = [name for name, model in CONFIG.models.items() if model.engine == "imported"]
+    # Clients of a server that runs already need neither a device nor a compute node.
+    CLIENTS = [
+        name
+        for name, model in CONFIG.models.items()
+        if model.entry().get("api_calls") and not model.entry().get("serve")
+    ]
+    BATCHED = [name for name in CONFIG.run.models if CONFIG.models[name].entry().get("batch")]
+    SHARDED = [name for name in CONFIG.run.models if CONFIG.models[name].entry().get("shards", 1) > 1]
     RECORDS = sorted({FILES.records(c.benchmark, c.dataset, c.length) for c in CELLS if c.model not in IMPORTED})
     MODELS = [FILES.model(model) for model in CONFIG.run.models if model not in IMPORTED]
     for (benchmark, model), missing in cells.absent(CONFIG).items():
@@ -37,7 +45,9 @@ TABLES = [
     for benchmark, model, setting in sorted({(c.benchmark, c.model, c.setting) for c in CELLS})
     for name in ("result.json", "result.csv", "protocol.json")
 ]
-PLOTS = [path for benchmark in CONFIG.run.benchmarks for path in FILES.plots(benchmark)]
+ANATOMIES = [FILES.anatomies(*chosen) for chosen in sorted({(c.benchmark, c.model, c.setting) for c in CELLS})]
+ANALYSES = [FILES.analysis(benchmark) for benchmark in CONFIG.run.benchmarks]
+PLOTS = [path for benchmark in CONFIG.run.benchmarks for path in FILES.plots(benchmark) + FILES.record_plots(benchmark)]
 
 # The commands find the library, this interpreter and the merged configuration wherever the working directory is.
 # The configuration stands here and not in the rules, since an address or a number of GPUs must not re-run anything.
@@ -122,6 +132,65 @@ def model_file(wildcards):
     return needs(FILES.predictions(cell), cells.predict_spec(CONFIG, cell), FILES.model(cell.model))
 
 
+def shard_model(wildcards):
+    """The model.json that a shard needs."""
+    cell = cell_of(wildcards)
+    path = FILES.shards(cell, int(wildcards.shards))[int(wildcards.shard)]
+    return needs(path, cells.predict_spec(CONFIG, cell), FILES.model(cell.model))
+
+
+def batch_specs(cells_of_batch):
+    """The digests of the specs of a batch's cells."""
+    return canonical({cell.name: cells.spec_digest(cells.predict_spec(CONFIG, cell)) for cell in cells_of_batch})
+
+
+def batch_records(wildcards, batch):
+    """The records that a batch's cells need."""
+    return sorted({FILES.records_of(cell) for cell in batch})
+
+
+def batch_model(wildcards, batch):
+    """The model.json that a batch needs, after seeing to it that Snakemake knows which of its files are current."""
+    for cell in batch:
+        needs(FILES.predictions(cell), cells.predict_spec(CONFIG, cell), [])
+    return FILES.model(batch[0].model)
+
+
+def batch_sum(wildcards, attempt, batch):
+    """Minutes of a batch: those of its cells, one after another."""
+    return sum(cells.runtime_minutes(CONFIG, cell, attempt) for cell in batch)
+
+
+def batch_most(wildcards, attempt, batch):
+    """Memory of a batch in MB: that of its largest cell."""
+    return max(cells.memory_mb(CONFIG, cell, attempt) for cell in batch)
+
+
+def longest_level(batch):
+    """The longest level of a batch, by which SLURM's partition is chosen."""
+    return max((cell.length for cell in batch), key=benchmarks.length_units)
+
+
+def slurm_resources(model=lambda wildcards: wildcards.model, length=lambda wildcards: wildcards.length):
+    """What the jobs of a rule ask SLURM for; `model` and `length` tell a job's from its wildcards.
+
+    A model's entry says it, else the profile's default-resources, else nothing is asked for.
+    """
+
+    def resource(name):
+        site = workflow.resource_settings._parsed_default_resources.get(name)
+
+        def value(wildcards, **more):
+            entry = CONFIG.models[model(wildcards)]
+            if name == "gpu_model" and not entry.gpu:
+                return None
+            return slurm.resources(entry, length(wildcards)).get(name) or site.evaluate(wildcards, **more).value
+
+        return value
+
+    return {name: resource(name) for name in slurm.RESOURCES}
+
+
 def setting_gpu(setting):
     """GPUs that making the records of a setting needs."""
     return getattr(CONFIG.settings[setting], "gpu", 0)
@@ -164,6 +233,46 @@ def plot_scores(wildcards, benchmark):
     return needs(FILES.plots(benchmark)[0], spec, scores_of(benchmark=benchmark))
 
 
+def anatomy_inputs(wildcards):
+    """What the anatomies of a model's cells are made of: predictions, scores, records, and the baseline's scores."""
+    chosen = (wildcards.benchmark, wildcards.model, wildcards.setting)
+    found = set()
+    for cell in CELLS:
+        if (cell.benchmark, cell.model, cell.setting) == chosen:
+            found |= {FILES.predictions(cell), FILES.score_lines(cell)}
+            if cell.model not in IMPORTED:
+                found.add(FILES.records_of(cell))
+            if blind := cells.without_context(CONFIG, cell):
+                found.add(FILES.score_lines(blind))
+    return needs(FILES.anatomies(*chosen), cells.anatomies_spec(CONFIG, *chosen), sorted(found))
+
+
+def analysis_inputs(wildcards):
+    """What the analysis of a benchmark is made of: scores, and where the evidence was."""
+    benchmark = wildcards.benchmark
+    spec = cells.analysis_spec(CONFIG, benchmark)
+    files = scores_of(benchmark=benchmark) + [path for path in ANATOMIES if f"/anatomy/{benchmark}/" in path]
+    return needs(FILES.analysis(benchmark), spec, files)
+
+
+def provenance_tables(wildcards):
+    """What has to be there before it is said how it was made."""
+    return needs(FILES.provenance, cells.provenance_spec(CONFIG), TABLES)
+
+
+def report_inputs(wildcards):
+    """What the report is made of: tables, anatomies, analyses, and what made them."""
+    files = [*TABLES, *ANATOMIES, *ANALYSES, FILES.leaderboard_long, FILES.provenance, *scores_of()]
+    return needs(FILES.report, cells.report_spec(CONFIG), files)
+
+
+def anatomies_of(wildcards, benchmark):
+    """The anatomies that the plots of a benchmark's records need."""
+    spec = cells.record_plots_spec(CONFIG, benchmark)
+    files = [path for path in ANATOMIES if f"/anatomy/{benchmark}/" in path]
+    return needs(FILES.record_plots(benchmark)[0], spec, files)
+
+
 def leaderboard_scores(wildcards):
     """The scores that the leaderboard needs: all of them."""
     return needs(FILES.leaderboard_long, cells.leaderboard_spec(CONFIG), scores_of())
@@ -174,34 +283,36 @@ def scores_of(**chosen):
     return [FILES.score(cell) for cell in CELLS if all(getattr(cell, name) == value for name, value in chosen.items())]
 
 
+def calls_of(model):
+    """Calls of a server that others share too; a server that a job starts for itself is its own."""
+    return CONFIG.models[model].entry().get("api_calls", 0) if model in CLIENTS else 0
+
+
 def check_limits(workflow):
-    """Refuse a local run whose jobs need GPUs or API calls that --resources does not limit, or not to enough.
+    """Refuse a run whose jobs need GPUs or API calls that --resources does not limit, or not to enough.
 
     Snakemake would start any number of jobs without a limit, and would silently give a job less than it asks for
-    with too small a one.
+    with too small a one. On a cluster the scheduler limits GPUs.
     """
-    if workflow.non_local_exec:
-        return
-    jobs = list(workflow.dag.needrun_jobs())
+    todo = list(workflow.dag.needrun_jobs())
     for name in ("gpu", "api_calls"):
-        needs = {
-            job.wildcards.model: CONFIG.models[job.wildcards.model].entry()[name]
-            for job in jobs
-            if job.rule.name in ("predict", "predict_api") and name in CONFIG.models[job.wildcards.model].entry()
-        }
-        if name == "gpu":
-            needs |= {
-                job.wildcards.setting: setting_gpu(job.wildcards.setting) for job in jobs if job.rule.name == "retrieve"
-            }
-        model, need = max(needs.items(), key=lambda item: item[1], default=(None, 0))
+        asked = {}
+        for job in todo:
+            if job.rule.name == "retrieve":
+                asked[job.wildcards.setting] = setting_gpu(job.wildcards.setting) if name == "gpu" else 0
+            elif job.rule.name.startswith("predict") and job.rule.name != "predictions":
+                model = job.params.get("model") or job.wildcards.model
+                asked[model] = CONFIG.models[model].gpu if name == "gpu" else calls_of(model)
+        model, need = max(asked.items(), key=lambda item: item[1], default=(None, 0))
         limit = workflow.global_resources.get(name)
         given = limit.value if limit is not None else None
-        if need and given is None:
+        scheduled = name == "gpu" and workflow.non_local_exec
+        if need and given is None and not scheduled:
             raise WorkflowError(
                 f"--resources does not say how many {name} there are, and {model} needs {need}: "
                 f"add {name}=N to the one --resources option"
             )
-        if need and given < need:
+        if need and given is not None and given < need:
             raise WorkflowError(f"--resources {name}={given}, but {model} needs {need}")
 
 

@@ -70,8 +70,8 @@ rule retrieve:
     threads: 2
     resources:
         gpu=lambda wildcards: setting_gpu(wildcards.setting),
-        mem_mb=4000,
-        runtime=120,
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 120 * attempt,
     params:
         spec=lambda wildcards: cells.setting_spec(CONFIG, wildcards.setting),
     message:

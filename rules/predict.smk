@@ -1,7 +1,5 @@
 # Records -> predictions. Snakemake decides that a job runs; the journal decides what of it is computed.
 
-API_MODELS = [name for name, model in CONFIG.models.items() if model.entry().get("api_calls")]
-
 
 rule predict:
     input:
@@ -14,11 +12,12 @@ rule predict:
     benchmark:
         f"{FILES.results}/benchmarks/predict/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.tsv"
     wildcard_constraints:
-        model=one_of([name for name in CONFIG.models if name not in API_MODELS + IMPORTED]),
+        model=one_of([name for name in CONFIG.models if name not in CLIENTS + IMPORTED + BATCHED + SHARDED]),
     conda:
         "../envs/inference.yaml"
     threads: lambda wildcards: CONFIG.models[wildcards.model].job_threads
     resources:
+        **slurm_resources(),
         gpu=lambda wildcards: CONFIG.models[wildcards.model].gpu,
         mem_mb=lambda wildcards, attempt: cells.memory_mb(CONFIG, cell_of(wildcards), attempt),
         runtime=lambda wildcards, attempt: cells.runtime_minutes(CONFIG, cell_of(wildcards), attempt),
@@ -36,7 +35,7 @@ rule predict:
 # A client of a server needs no device and no compute node: it runs where the workflow was started.
 use rule predict as predict_api with:
     wildcard_constraints:
-        model=one_of(API_MODELS),
+        model=one_of([name for name in CLIENTS if name not in BATCHED + SHARDED]),
     localrule: True
     threads: 1
     resources:

@@ -74,6 +74,104 @@ rule leaderboard:
         "python -m scripts.leaderboard --spec {params.spec:q} --output {output.long:q}" " > {log:q} 2>&1"
 
 
+rule anatomy:
+    input:
+        anatomy_inputs,
+    output:
+        f"{FILES.results}/anatomy/{{benchmark}}/{{model}}/{{setting}}.json",
+    log:
+        f"{FILES.results}/logs/anatomy/{{benchmark}}/{{model}}/{{setting}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/anatomy/{{benchmark}}/{{model}}/{{setting}}.tsv"
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=60,
+    params:
+        spec=lambda wc: cells.anatomies_spec(CONFIG, wc.benchmark, wc.model, wc.setting),
+    message:
+        "Telling what became of each record of {wildcards.model} on {wildcards.benchmark}"
+    shell:
+        "python -m scripts.anatomy {wildcards.benchmark}/{wildcards.model}/{wildcards.setting} --spec {params.spec:q}"
+        " --output {output:q} > {log:q} 2>&1"
+
+
+rule analysis:
+    input:
+        analysis_inputs,
+    output:
+        f"{FILES.results}/analysis/{{benchmark}}.json",
+    log:
+        f"{FILES.results}/logs/analysis/{{benchmark}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/analysis/{{benchmark}}.tsv"
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=3000,
+        runtime=60,
+    params:
+        spec=lambda wildcards: cells.analysis_spec(CONFIG, wildcards.benchmark),
+    message:
+        "Telling how sure the scores of {wildcards.benchmark} are"
+    shell:
+        "python -m scripts.analysis --benchmark {wildcards.benchmark} --spec {params.spec:q} --output {output:q}"
+        " > {log:q} 2>&1"
+
+
+rule provenance:
+    input:
+        provenance_tables,
+    output:
+        FILES.provenance,
+    log:
+        f"{FILES.results}/logs/provenance.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/provenance.tsv"
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=1000,
+        runtime=30,
+    params:
+        spec=cells.provenance_spec(CONFIG),
+    message:
+        "Writing what made the results"
+    shell:
+        "python -m scripts.provenance --spec {params.spec:q} --output {output:q} > {log:q} 2>&1"
+
+
+rule report:
+    input:
+        report_inputs,
+    output:
+        FILES.report,
+    log:
+        f"{FILES.results}/logs/report.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/report.tsv"
+    localrule: True
+    conda:
+        "../envs/plots.yaml"
+    threads: 1
+    resources:
+        mem_mb=3000,
+        runtime=30,
+    params:
+        spec=cells.report_spec(CONFIG),
+    message:
+        "Writing the report"
+    shell:
+        "python -m scripts.report --spec {params.spec:q} --output {output:q} > {log:q} 2>&1"
+
+
 rule citations:
     output:
         FILES.citations,
@@ -117,6 +215,7 @@ for benchmark in CONFIG.run.benchmarks:
                 if path.endswith(".svg")
             ],
             png=[path for path in FILES.plots(benchmark) if path.endswith(".png")],
+            pdf=[path for path in FILES.plots(benchmark) if path.endswith(".pdf")],
         log:
             f"{FILES.results}/logs/plot/{benchmark}.log",
         benchmark:
@@ -134,3 +233,39 @@ for benchmark in CONFIG.run.benchmarks:
             f"Drawing the plots of {benchmark}"
         shell:
             "python -m scripts.plots --spec {params.spec:q} --output {output.svg[0]:q} > {log:q} 2>&1"
+
+    rule:
+        name:
+            f"plot_records_{benchmark}"
+        input:
+            functools.partial(anatomies_of, benchmark=benchmark),
+        output:
+            svg=[
+                report(
+                    path,
+                    caption="../report/record_plots.rst",
+                    category="Plots",
+                    subcategory=benchmark,
+                    labels={"figure": os.path.basename(path).removesuffix(".svg").replace("_", " ")},
+                )
+                for path in FILES.record_plots(benchmark)
+                if path.endswith(".svg")
+            ],
+            others=[path for path in FILES.record_plots(benchmark) if not path.endswith(".svg")],
+        log:
+            f"{FILES.results}/logs/plot_records/{benchmark}.log",
+        benchmark:
+            f"{FILES.results}/benchmarks/plot_records/{benchmark}.tsv"
+        localrule: True
+        conda:
+            "../envs/plots.yaml"
+        threads: 1
+        resources:
+            mem_mb=2000,
+            runtime=20,
+        params:
+            spec=cells.record_plots_spec(CONFIG, benchmark),
+        message:
+            f"Drawing what became of the records of {benchmark}"
+        shell:
+            "python -m scripts.record_plots --spec {params.spec:q} --output {output.svg[0]:q} > {log:q} 2>&1"

@@ -24,7 +24,8 @@ def main() -> None:
     config = configuration(arguments)
     cell = Cell.parse(arguments.cell)
     expected = expected_records(config, cell.benchmark, cell.dataset, cell.length)
-    counts = imported.take(arguments.predictions, arguments.output, expected, cell.name)
+    markers = getattr(config.models[cell.model], "reasoning", None)
+    counts = imported.take(arguments.predictions, arguments.output, expected, cell.name, markers)
     write_json(Files(config).usage(cell), {"cell": cell.name, **counts})
     write_spec(arguments.output, arguments.spec)
 

@@ -26,7 +26,7 @@ def main() -> None:
     benchmark = read_spec(arguments.spec, "benchmark")["benchmark"]
     mine = [cell for cell in cells.cells(config) if cell.benchmark == benchmark]
     summaries = read_summaries([files.score(cell) for cell in mine])
-    plot_benchmark(summaries, benchmark, Path(arguments.output).parent)
+    plot_benchmark(summaries, benchmark, Path(arguments.output).parent, cells.settings_of(config, benchmark))
     write_spec(arguments.output, arguments.spec)
 
 

@@ -12,7 +12,7 @@ def main() -> None:
     parser.add_argument("--length", required=True)
     parser.add_argument("--spec", required=True, help="the specification of the records, kept beside them")
     parser.add_argument("--output", required=True)
-    parser.add_argument("--sources", nargs="+", required=True, help="the files the records are made of")
+    parser.add_argument("--sources", nargs="*", required=True, help="the files the records are made of")
     add_configuration(parser)
     arguments = parser.parse_args()
 

@@ -14,15 +14,17 @@ def main() -> None:
     add_configuration(parser)
     arguments = parser.parse_args()
 
-    from longflow import settings
+    from longflow import interrupts, settings
     from longflow.jsonio import write_jsonl
     from longflow.progress import set_up_logging
     from longflow.records import read_records
     from longflow.specs import write_spec
 
     set_up_logging()
-    setting = configuration(arguments).setting(arguments.setting)
-    made = settings.apply(read_records(arguments.records), setting)
+    interrupts.install()
+    config = configuration(arguments)
+    setting = config.setting(arguments.setting)
+    made = settings.apply(read_records(arguments.records, config.run.limit), setting)
     write_jsonl(arguments.output, (record.to_row() for record in made))
     write_spec(arguments.output, arguments.spec)
 

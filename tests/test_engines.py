@@ -5,11 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-import os
 import re
 import shutil
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -260,34 +257,6 @@ def test_the_model_is_loaded_only_if_there_is_a_request(plain: Path, caplog: pyt
         assert tokenizer is not None
         assert tokenizer.encode("x", False)
     assert not caplog.records
-
-
-def test_a_request_that_does_not_fit_into_memory_fails_alone(tmp_path: Path) -> None:
-    """A process that may take 400 MB more than it has, and eager attention over 9,000 tokens, which wants gigabytes."""
-    folder = make_model(tmp_path, window=20000)
-    code = (
-        "import json, resource, sys\n"
-        "from longflow.engines import Generation, Request, load_engine\n"
-        "engine = load_engine('transformers', json.loads(sys.argv[1]), sys.argv[2])\n"
-        "def requests():\n"
-        "    for name, text in [('warm', 'the cat'), ('huge', 'the sea ' * 4500), ('small', 'the cat')]:\n"
-        "        yield Request(name, text, True, Generation(8), name)\n"
-        "        if name == 'warm':\n"
-        "            used = 1024 * int(open('/proc/self/status').read().split('VmSize:')[1].split()[0])\n"
-        "            resource.setrlimit(resource.RLIMIT_AS, (used + 400_000_000, resource.RLIM_INFINITY))\n"
-        "for completion in engine.generate(requests()):\n"
-        "    print(json.dumps([completion.key, completion.text, completion.finish_reason, completion.error]))\n"
-    )
-    entry = make_entry(folder, attention="eager", threads=1)
-    command = [sys.executable, "-c", code, json.dumps(entry), str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=True, timeout=120)
-    warm, huge, small = (json.loads(line) for line in result.stdout.splitlines())
-    assert huge[2] == "error"
-    assert huge[3].startswith("out of memory with a prompt of ")
-    assert "\n" not in huge[3]
-    assert small[1:] == warm[1:]
-    assert small[3] is None
 
 
 @pytest.mark.parametrize(

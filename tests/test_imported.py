@@ -3,10 +3,14 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from longflow import imported
+from longflow import config, imported
 from longflow.errors import UserError
 from longflow.jsonio import dump_line, read_jsonl
+from longflow.reasoning import Markers
+from longflow.score import score_cell
 
 CELLS = [("a", "16k"), ("a", "32k"), ("b", "16k")]
 
@@ -87,6 +91,11 @@ def test_rows_are_taken_as_they_are_and_counted(tmp_path):
     assert list(read_jsonl(tmp_path / "out.jsonl")) == rows
 
 
+def test_as_many_rows_are_expected_as_there_are_repeats(tmp_path):
+    (tmp_path / "in.jsonl").write_text("".join(dump_line({"pred": "x", "repeat": r}) for r in (0, 1, 1)))
+    assert imported.take(str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), 2, "cell")["expected"] == 4
+
+
 def test_an_empty_file_is_taken_and_a_torn_line_is_named(tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     assert imported.take(str(tmp_path / "empty.jsonl"), str(tmp_path / "o.jsonl"), 3, "cell")["found"] == 0
@@ -94,6 +103,126 @@ def test_an_empty_file_is_taken_and_a_torn_line_is_named(tmp_path):
     with pytest.raises(UserError, match=r"torn\.jsonl, line 2: not JSON"):
         imported.take(str(tmp_path / "torn.jsonl"), str(tmp_path / "p.jsonl"), 3, "cell")
     assert not (tmp_path / "p.jsonl").exists()
+
+
+THINK = Markers(start="<think>", end="</think>")
+
+
+@pytest.mark.parametrize(
+    ("row", "changes"),
+    [
+        # LongBench and LV-Eval: the text of the answer is in pred.
+        ({"pred": "<think>hm</think>\n\nParis", "answers": ["Paris"]}, {"pred": "Paris", "reasoning": "hm"}),
+        ({"pred": "the template began it</think>Paris"}, {"pred": "Paris", "reasoning": "the template began it"}),
+        ({"pred": "<think>Paris, I"}, {"pred": "", "reasoning": "Paris, I", "reasoning_closed": False}),
+        (
+            {"pred": "Paris, I think", "finish_reason": "length"},
+            {"pred": "", "reasoning": "Paris, I think", "reasoning_closed": False},
+        ),
+        # A text without markers, one that was taken apart already, and rows that hold none stay as they are.
+        ({"pred": " Paris\n"}, None),
+        ({"pred": "Paris", "reasoning": "hm", "reasoning_closed": True, "finish_reason": "length"}, None),
+        ({"pred": None}, None),
+        ({"error": "timeout"}, None),
+        # LongBench v2: the letter was read from the whole response.
+        (
+            {
+                "response": "<think>The correct answer is (A)? No.</think>The correct answer is (B)",
+                "pred": "A",
+                "answer": "B",
+                "judge": False,
+            },
+            {
+                "response": "The correct answer is (B)",
+                "pred": "B",
+                "judge": True,
+                "reasoning": "The correct answer is (A)? No.",
+            },
+        ),
+        (
+            {"response": "<think>The correct answer is (B)", "pred": "B", "answer": "B", "judge": True},
+            {
+                "response": "",
+                "pred": None,
+                "judge": False,
+                "reasoning": "The correct answer is (B)",
+                "reasoning_closed": False,
+            },
+        ),
+        # Without `answer` the judge's word stands.
+        (
+            {"response": "<think>hm</think>The correct answer is (B)", "pred": "B", "judge": True},
+            {"response": "The correct answer is (B)", "reasoning": "hm"},
+        ),
+        ({"response": "The correct answer is (B)", "pred": "B", "answer": "B"}, None),
+        # A row of another benchmark may have a response of its own.
+        ({"response": "raw", "pred": "<think>hm</think>x", "answers": ["x"]}, {"pred": "x", "reasoning": "hm"}),
+    ],
+)
+def test_reasoning_is_taken_out_of_answers(row, changes):
+    expected = row if changes is None else {**row, "reasoning_closed": True, **changes}
+    assert imported.without_reasoning(row, THINK) == expected
+    assert imported.without_reasoning(expected, THINK) == expected
+
+
+def test_only_the_answer_of_an_imported_thinking_model_is_scored(tmp_path, caplog):
+    thoughts = [
+        "<think>The correct answer is (A).</think>The correct answer is (B)",
+        "<think>The correct answer is (B)",
+    ]
+    rows = [{"_id": str(i), "response": text, "answer": "B", "pred": "A"} for i, text in enumerate(thoughts)]
+    rows += [{"_id": "j", "response": "<think>hm</think>no letter", "judge": True}, {"_id": "e", "error": "timeout"}]
+    (tmp_path / "in.jsonl").write_text("".join(map(dump_line, rows)))
+    with caplog.at_level("INFO", "longflow"):
+        counts = imported.take(str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), 4, "cell", THINK)
+    assert (counts["reasoning"], counts["reasoning_open"]) == (3, 1)
+    assert "3 with reasoning, 1 of them cut off in it" in caplog.text
+    spec = {"benchmark": "longbench_v2", "model": "m", "setting": "full", "dataset": "longbench_v2", "length": "full"}
+    spec |= {"metric": "choice", "language": "en", "category": "", "n_expected": 4}
+    lines, summary = score_cell(read_jsonl(tmp_path / "out.jsonl"), spec)
+    assert [line["score"] for line in lines] == [1.0, 0.0, 1.0, None]
+    assert summary["counts"]["reasoning_open"] == 1
+
+
+@given(st.text(alphabet="ab <>/think\n"), st.sampled_from(["stop", "length", None]), st.booleans())
+def test_no_text_gets_lost_or_is_scored_from_within_reasoning(text, reason, of_v2):
+    key = "response" if of_v2 else "pred"
+    row = {key: text, "finish_reason": reason, **({"answer": "B"} if of_v2 else {})}
+    taken = imported.without_reasoning(row, THINK)
+    assert imported.without_reasoning(taken, THINK) == taken
+    assert "</think>" not in taken[key]
+    if taken != row:
+        kept = taken["reasoning"] + taken[key]
+        assert set("".join(kept.split())) <= set("".join(text.split()))
+        assert taken["reasoning_closed"] or taken[key] == ""
+
+
+def test_markers_are_a_key_of_imported_models(tmp_path):
+    entries = config_of(tmp_path, "longbench")
+    entries["models"]["theirs"]["reasoning"] = {"start": "<r>", "end": "</r>"}
+    model = config.parse(entries).models["theirs"]
+    assert model.spec()["reasoning"] == {"start": "<r>", "end": "</r>"}
+    entries["models"]["theirs"]["reasoning"] = {"start": "<r>", "max_tokens": 3}
+    with pytest.raises(UserError, match="reasoning"):
+        config.parse(entries)
+
+
+@pytest.mark.slow
+def test_an_imported_thinking_model_through_the_workflow(workflow):
+    texts = ["<think>The correct answer is (A).</think>The correct answer is (B)", "The correct answer is (B)"]
+    rows = [
+        {"_id": str(i), "response": text, "answer": "B", "repeat": r} for i, text in enumerate(texts) for r in (0, 1)
+    ]
+    (workflow.folder / "theirs.jsonl").write_text("".join(map(dump_line, rows)))
+    workflow.config = config_of("theirs.jsonl", "longbench_v2")
+    workflow.config["models"]["theirs"]["reasoning"] = {}
+    workflow.run("tables")
+    table = workflow.folder / "results/tables/longbench_v2/theirs/full"
+    assert json.loads((table / "result.json").read_text())["Overall"] == 100.0
+    protocol = json.loads((table / "protocol.json").read_text())
+    assert protocol["reasoning"] == {"start": "<think>", "end": "</think>"}
+    assert protocol["accuracy"]["longbench_v2/full"]["bounds"] == [round(400 / 1006, 2), 100.0]
+    assert protocol["spread"]["longbench_v2/full"]["scores"] == [100.0, 100.0]
 
 
 def config_of(path, benchmark, **options):

@@ -608,7 +608,8 @@ def test_longbench_through_the_workflow_from_local_files(workflow, clone, tmp_pa
     jobs = workflow.run().jobs
     assert jobs == {
         "prepare": 4, "model": 1, "predict": 4, "score": 4, "table": 2, "leaderboard": 1,
-        "plot_longbench": 1, "plot_longbench_e": 1,
+        "plot_longbench": 1, "plot_longbench_e": 1, "plot_records_longbench": 1, "plot_records_longbench_e": 1,
+        "anatomy": 2, "analysis": 2,
     }  # fmt: skip
     tables = workflow.folder / "results/tables"
     assert list(json.loads((tables / "longbench/standin/full/result.json").read_text())) == ["qasper", "samsum"]

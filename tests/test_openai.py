@@ -19,6 +19,7 @@ from longflow.engines import Completion, Generation, Request, load_engine
 from longflow.engines import openai as engine_module
 from longflow.engines.tokenizers import TiktokenTokenizer
 from longflow.errors import UserError
+from longflow.pricing import cost
 
 ROOT = Path(__file__).resolve().parents[1]
 KEY = "sk-very-secret-0123456789"
@@ -148,6 +149,14 @@ def test_retry_after_is_honoured() -> None:
     assert 0.4 <= second - first < 2
 
 
+def test_a_date_in_retry_after_is_honoured() -> None:
+    """Two seconds ahead, told to the whole second."""
+    with FakeServer({"bad": ["429 date"]}) as server:
+        run(server.url, ["bad"])
+    first, second = (request["time"] for request in server.requests)
+    assert 0.9 <= second - first < 4
+
+
 def test_a_hanging_server_is_given_up_after_the_timeout_and_asked_again() -> None:
     with FakeServer({"bad": ["hang"]}) as server:
         start = time.monotonic()
@@ -175,7 +184,11 @@ def test_one_request_that_never_succeeds_fails_alone(fault: str, words: str) -> 
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("400 length", f"HTTP 400: {LENGTH_WORDS}"),
+        ("400 length", f"refused because of length: HTTP 400: {LENGTH_WORDS}"),
+        ("413", "refused because of length: HTTP 413"),
+        ("429 too large", "refused because of length: HTTP 429: Request too large"),
+        ("list content", "no text but a list"),
+        ("null choice", "neither a message nor a text"),
         ("400", "HTTP 400: Invalid value for 'seed'"),
         ("403 moderation", "HTTP 403: Your input was flagged"),
         ("no choices", "the server's answer has no choices"),
@@ -363,3 +376,208 @@ def test_a_text_is_continued_even_by_a_model_that_chats_and_may_end_at_a_line() 
     body = server.requests[0]["body"]
     assert (body["prompt"], body["max_tokens"], body["stop"]) == ("few shots", 5, ["\n"])
     assert "max_completion_tokens" not in body
+
+
+def test_usage_counts_cached_tokens_and_nonsense_counts_as_unknown() -> None:
+    faults = {"bare": ["no usage"], "odd": ["odd usage"]}
+    with FakeServer(faults) as server:
+        found = run(server.url, ["one two three four", "bare", "odd"])
+    full, bare, odd = found["one two three four"], found["bare"], found["odd"]
+    assert (full.prompt_tokens, full.cached_tokens, full.answer_tokens) == (4, 2, 6)
+    for answer in (bare, odd):
+        assert (answer.prompt_tokens, answer.cached_tokens, answer.answer_tokens) == (None, None, None)
+        assert answer.error is None
+    assert (bare.text, odd.text) == ("bare", "odd")
+
+
+@pytest.mark.parametrize("wanted", ["max_tokens", "max_completion_tokens"])
+def test_the_limit_is_sent_under_the_name_that_the_server_wants(wanted: str, caplog: pytest.LogCaptureFixture) -> None:
+    other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}[wanted]
+    prompts = [f"p{number}" for number in range(12)]
+    with FakeServer(fields=(wanted,)) as server, caplog.at_level("INFO", "longflow"):
+        found = run(server.url, prompts, api_calls=3, max_tokens_field=other, max_retries=0)
+    assert {answer.text for answer in found.values()} == {f"answer to {prompt}" for prompt in prompts}
+    used = [(set(request["body"]) & {"max_tokens", "max_completion_tokens"}).pop() for request in server.requests]
+    assert used.count(wanted) == len(prompts)
+    assert 1 <= used.count(other) <= 3  # no more than were under way
+    assert sum("refuses" in line for line in caplog.messages) == 1
+    assert server.requests[-1]["body"][wanted] == 32
+
+
+def test_a_server_that_refuses_both_names_is_asked_each_once() -> None:
+    with FakeServer(fields=()) as server:
+        found = run(server.url, ["x"])
+    assert len(server.requests) == 2
+    assert "not supported" in (found["x"].error or "")
+
+
+def test_words_about_length_that_name_both_limits_are_no_reason_to_switch() -> None:
+    """vLLM's refusal of a prompt that does not fit names the limit by both of its names."""
+    said = (
+        "'max_tokens' or 'max_completion_tokens' is too large: 32. This model's maximum context length is 4096 tokens"
+    )
+    faults = {"bad": [(400, {}, {"error": {"message": said}})]}
+    with FakeServer(faults) as server:
+        found = run(server.url, ["bad", "good"])
+    assert [set(request["body"]) & {"max_completion_tokens"} for request in server.requests] == [set(), set()]
+    assert "refused because of length" in (found["bad"].error or "")
+
+
+REFUSALS = {
+    "vLLM": "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (8936 in the "
+    "messages, 64 in the completion). Please reduce the length of the messages or completion.",
+    "vLLM, completions": "The decoder prompt (length 9000) is longer than the maximum model length of 8192.",
+    "SGLang": "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+    "llama.cpp": "the request exceeds the available context size. try increasing the context size",
+    "TGI": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 9000 `inputs` tokens",
+    "Mistral": "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+    "Anthropic": "prompt is too long: 210000 tokens > 200000 maximum",
+    "Gemini": "The input token count (1500000) exceeds the maximum number of tokens allowed (1048576).",
+}
+
+
+@pytest.mark.parametrize("said", REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize("status", [400, 422])
+def test_servers_refuse_long_prompts_in_many_words(said: str, status: int) -> None:
+    """One failed record, even where the refusal names the model, and the model is named after long contexts."""
+    faults = {"bad": [(status, {}, {"error": {"message": f"small-long-context: {said}"}})]}
+    with FakeServer(faults) as server:
+        found = run(server.url, ["bad", "good"], model="small-long-context")
+    assert server.prompts() == ["bad", "good"]
+    assert (found["bad"].error or "").startswith("refused because of length: ")
+
+
+def test_a_400_that_names_a_model_called_long_context_is_about_the_model() -> None:
+    faults = {"bad": [(400, {}, {"error": {"message": "there is no long-context-length here"}})] * 9}
+    with FakeServer(faults) as server, pytest.raises(UserError, match="no long-context-length"):
+        run(server.url, ["bad", "bad2"], model="long-context-length")
+
+
+@pytest.mark.parametrize("fault", ["400 echo", "500 echo", "echo in 200"])
+def test_a_key_that_the_server_echoes_is_shown_nowhere(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Not a part of it either, where the server's words are cut."""
+    with FakeServer({"bad": [fault] * 9}) as server, caplog.at_level("DEBUG"):
+        found = run(server.url, ["bad", "good"], max_retries=1)
+    assert server.requests[0]["key"] == KEY
+    assert found["bad"].error is not None
+    shown = f"{found!r} {caplog.text}"
+    assert not any(KEY[: len(KEY) - cut] in shown for cut in range(len(KEY) - 5))
+
+
+def test_a_key_in_an_answer_is_taken_out() -> None:
+    with FakeServer(answer=lambda _: f"Your key {KEY} has no access") as server:
+        assert run(server.url, ["x"])["x"].text == "Your key *** has no access"
+
+
+def test_a_key_with_a_line_end_is_taken_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\n")
+    with FakeServer(key=KEY) as server:
+        assert run(server.url, ["x"])["x"].error is None
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-geheim-ü")
+    with pytest.raises(UserError, match="OPENAI_API_KEY") as caught:
+        load_engine("openai", make_entry(None), None)
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_password_in_the_address_is_not_shown() -> None:
+    with FakeServer({"x": ["404 model"]}) as server:
+        address = server.url.replace("http://", "http://me:hush@")
+        with pytest.raises(UserError, match=r"at http://127\.0\.0\.1") as caught:
+            run(address, ["x"])
+    assert "hush" not in str(caught.value)
+
+
+def count_tokens(folder: Path, prompt: Any, special: bool) -> int:
+    """Tokens of what a server of this model makes of a prompt, counted with transformers itself."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if isinstance(prompt, str):
+        return len(tokenizer(prompt, add_special_tokens=special)["input_ids"])
+    return len(tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True)["input_ids"])
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_a_prompt_that_does_not_fit_the_window_is_not_sent(chat: bool, tmp_path: Path) -> None:
+    """Prompt, wrapper and answer may fill the window to the last token, and no more."""
+    make_model(tmp_path, bos=True)
+    text = "the cat sat on the mat 你好 " * 5
+    prompt: Any = [{"role": "user", "content": text}] if chat else text
+    tokens = count_tokens(tmp_path, prompt, special=True)
+    requests = [Request(str(answer), prompt, not chat, Generation(answer), "rec") for answer in (10, 11)]
+    with FakeServer() as server:
+        entry = make_entry(
+            server.url, tokenizer=str(tmp_path), window=tokens + 10, api="chat" if chat else "completions"
+        )
+        engine = load_engine("openai", entry, None)
+        found = {completion.key: completion for completion in engine.generate(iter(requests))}
+        engine.close()
+    assert len(server.requests) == 1
+    assert found["10"].error is None
+    assert f"{tokens} tokens and an answer of 11 exceed the model's window of {tokens + 10}" in (
+        found["11"].error or ""
+    )
+
+
+def test_a_tokenizer_without_a_template_counts_the_messages_alone(tmp_path: Path) -> None:
+    make_model(tmp_path, chat_template=None)
+    content = "the cat sat on the mat " * 20
+    tokens = count_tokens(tmp_path, content, special=False)
+    with FakeServer() as server:
+        for window, sent in ((tokens + 8, 1), (tokens + 7, 1)):
+            engine = load_engine("openai", make_entry(server.url, tokenizer=str(tmp_path), window=window), None)
+            (found,) = engine.generate([make_request([{"role": "user", "content": content}], Generation(8))])
+            engine.close()
+            assert len(server.requests) == sent
+            assert (found.error is None) == (window == tokens + 8)
+
+
+def test_the_protocol_of_lv_evals_api_script() -> None:
+    """A system message and the prompt, and nothing else: no temperature, no limit, no seed."""
+    generation = Generation(16, temperature=0.5, seed=3, stop_newline=True)
+    with FakeServer() as server:
+        engine = load_engine("openai", make_entry(server.url, protocol="lveval_api"), None)
+        prompts = ["unwrapped", [{"role": "user", "content": "a chat"}]]
+        found = list(engine.generate(make_request(prompt, generation) for prompt in prompts))
+        engine.close()
+    assert [answer.error for answer in found] == [None, None]
+    for request, text in zip(server.requests, ["unwrapped", "a chat"], strict=True):
+        assert request["path"] == "/v1/chat/completions"
+        assert request["body"] == {
+            "model": "small",
+            "messages": [
+                {"role": "system", "content": "You are a helpful assistant."},
+                {"role": "user", "content": text},
+            ],
+        }
+    with pytest.raises(UserError, match="chat: template"):
+        load_engine("openai", make_entry(None, protocol="lveval_api", api="completions"), None)
+
+
+def test_an_engine_answers_several_times_with_one_client() -> None:
+    """A job of several cells asks one engine again and again."""
+    with FakeServer() as server:
+        engine = load_engine("openai", make_entry(server.url, api_calls=2), None)
+        for part in range(3):
+            found = list(engine.generate(make_request(f"{part} {number}") for number in range(4)))
+            assert {answer.key for answer in found} == {f"{part} {number}" for number in range(4)}
+        engine.close()
+        engine.close()
+
+
+def test_prices_are_per_million_and_cached_tokens_cost_their_own() -> None:
+    price = {"input": 2.5, "cached_input": 1.25, "output": 10.0}
+    assert cost(price, 1_000_000, 0, 0) == 2.5
+    assert cost(price, 1_000_000, 400_000, 100_000) == pytest.approx(0.6 * 2.5 + 0.4 * 1.25 + 0.1 * 10)
+    assert cost({"input": 2.5, "cached_input": None, "output": 10.0}, 1000, 400, 0) == pytest.approx(0.0025)
+    assert cost({"input": 1.0, "output": 2.0}, None, None, None) == 0.0
+
+
+def test_token_ids_are_sent_as_they_are() -> None:
+    with FakeServer() as server:
+        engine = load_engine("openai", make_entry(server.url, api="completions"), None)
+        (found,) = engine.generate([Request("ids", [1, 5, 9], False, Generation(4), "rec")])
+        engine.close()
+    assert found.error is None
+    assert server.requests[0]["path"] == "/v1/completions"
+    assert server.requests[0]["body"]["prompt"] == [1, 5, 9]

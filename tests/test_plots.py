@@ -21,7 +21,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from longflow import benchmarks, fonts, plots, style
-from longflow.figures import figures
+from longflow.figures import Settings, figures, rag_lines
+from longflow.retrieval.options import RagOptions
+from longflow.settings import NoContext
 
 DATASETS = list(benchmarks.load("lveval").tasks)
 LENGTHS = list(benchmarks.load("lveval").lengths)
@@ -32,9 +34,11 @@ def summary(dataset: str, length: str, score: float | None, model: str = "mine",
     return helpers_scores.summary(dataset, length, score, model, counts={"truncated": truncated})
 
 
-def draw(figure: str, summaries: list[dict[str, Any]], benchmark: str = "lveval") -> Figure:
+def draw(
+    figure: str, summaries: list[dict[str, Any]], benchmark: str = "lveval", settings: Settings | None = None
+) -> Figure:
     """A figure, laid out as it is when written."""
-    data = plots.gather(summaries, benchmark)
+    data = plots.gather(summaries, benchmark, settings)
     with style.look(data.texts()):
         drawn: Figure = getattr(plots, figure)(data)
         drawn.draw_without_rendering()
@@ -73,11 +77,11 @@ def test_all_figures_are_written_twice_the_same(tmp_path: Path) -> None:
     scores = [summary(d, n, 10.0 + i, m) for m in ("a", "b") for d in DATASETS[:3] for i, n in enumerate(LENGTHS[:3])]
     first = plots.plot_benchmark(scores, "lveval", tmp_path / "one")
     second = plots.plot_benchmark(scores, "lveval", tmp_path / "two")
-    assert [path.name for path in first] == [f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")]
+    assert [path.name for path in first] == [f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png", "pdf")]
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == sorted(path.name for path in first)
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes()
-    for path in first[::2]:
+    for path in first[::3]:
         text = path.read_text(encoding="utf-8")
         assert "<dc:date>" not in text
         assert "LV-Eval" in text
@@ -309,6 +313,118 @@ def test_figures_of_means_are_whole_the_same_twice_and_hold_many_models(benchmar
 # Fonts
 
 
+# Retrieval
+
+
+def of_chunks(*numbers: int, **changes: Any) -> dict[str, RagOptions]:
+    """Settings of one retrieval by their number of chunks."""
+    given = {"kind": "rag", "retriever": "bm25_words", **changes}
+    return {f"{given['retriever']}_{n}_{len(changes)}": RagOptions(**given, top_n=n) for n in numbers}
+
+
+DENSE = {"retriever": "dense", "model": "encoder"}
+SETTINGS = {"blind": NoContext(kind="no_context"), **of_chunks(4, 16), **of_chunks(4, 8, **DENSE)}
+
+
+def test_a_figure_of_chunks_needs_settings_that_differ_in_their_number_alone() -> None:
+    assert figures("longbench_v2", SETTINGS) == (*figures("longbench_v2"), "rag")
+    assert figures("lveval", of_chunks(16, 4))[-1] == "rag"
+    for settings in ({}, {"blind": SETTINGS["blind"]}, of_chunks(4), {**of_chunks(4), **of_chunks(8, **DENSE)}):
+        assert "rag" not in figures("lveval", settings)
+    assert rag_lines(SETTINGS) == {
+        "bm25_words": {4: "bm25_words_4_0", 16: "bm25_words_16_0"},
+        "dense": {4: "dense_4_2", 8: "dense_8_2"},
+    }
+
+
+def test_lines_of_chunks_are_named_by_what_tells_them_apart() -> None:
+    more = of_chunks(4, chunk_size=400)
+    assert list(rag_lines({**of_chunks(4, 8), **more})) == ["bm25_words, chunk_size 200", "bm25_words, chunk_size 400"]
+    # Where a server is, and how many GPUs are used, makes no other line.
+    one = RagOptions(kind="rag", top_n=1, base_url="http://a/v1", **DENSE)
+    two = RagOptions(kind="rag", top_n=2, base_url="http://b/v1", gpu=1, **DENSE)
+    assert rag_lines({"one": one, "two": two}) == {"dense": {1: "one", 2: "two"}}
+
+
+def chunks_run(benchmark: str, dataset: str, length: str, scores: dict[str, float | None]) -> list[dict[str, Any]]:
+    """Scores by setting."""
+    return [
+        helpers_scores.summary(dataset, length, score, benchmark=benchmark, setting=setting)
+        for setting, score in scores.items()
+    ]
+
+
+def test_score_against_chunks_with_the_whole_context_and_none() -> None:
+    scores: dict[str, float | None] = {"full": 50.0, "blind": 26.0, "bm25_words_4_0": 30.0, "bm25_words_16_0": 40.0}
+    scores |= {"dense_4_2": 35.0, "dense_8_2": None}
+    figure = draw("rag", chunks_run("longbench_v2", "longbench_v2", "full", scores), "longbench_v2", SETTINGS)
+    (axes,) = figure.axes
+    assert markers(axes, style.COLOURS[0]) == [(4, 30.0, False), (16, 40.0, False)]
+    assert markers(axes, style.COLOURS[1]) == [(4, 35.0, False)]  # the other has no score: a gap
+    across = {float(line.get_ydata()[0]) for line in axes.get_lines() if list(line.get_xdata()) == [0, 1]}
+    assert across == {50.0, 26.0, 25.0}
+    assert axes.get_ylim()[0] == 0
+    assert axes.get_ylim()[1] > 50
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["4", "8", "16"]
+    for text in ("bm25_words", "dense", "the whole context", "no context", "chance: 25 %"):
+        assert text in words(figure)
+
+
+def test_score_against_chunks_is_over_the_data_sets_of_retrieval_at_each_length() -> None:
+    settings = of_chunks(4, 8)
+    run = []
+    for length, shift in (("16k", 0.0), ("32k", -5.0)):
+        for dataset, score in (("cmrc_mixup", 20.0), ("lic_mixup", 40.0)):
+            run += chunks_run("lveval", dataset, length, dict.fromkeys(settings, score + shift))
+        full = {"cmrc_mixup": 10.0, "lic_mixup": 20.0, "dureader_mixup": 90.0}  # the last is no matter of retrieval
+        for dataset, score in full.items():
+            run += chunks_run("lveval", dataset, length, {"full": score})
+    first, second = draw("rag", run, "lveval", settings).axes
+    assert [y for _, y, _ in markers(first, style.COLOURS[0])] == [30.0, 30.0]
+    assert [y for _, y, _ in markers(second, style.COLOURS[0])] == [25.0, 25.0]
+    assert {float(line.get_ydata()[0]) for line in first.get_lines() if list(line.get_xdata()) == [0, 1]} == {15.0}
+    assert (first.get_title(loc="left"), second.get_title(loc="left")) == ("mine · 16k", "mine · 32k")
+
+
+def test_the_figure_of_chunks_is_written_with_the_others_or_says_that_there_is_nothing_yet(tmp_path: Path) -> None:
+    run = chunks_run("longbench_v2", "longbench_v2", "full", dict.fromkeys(["full", *SETTINGS], 30.0))
+    made = plots.plot_benchmark(run, "longbench_v2", tmp_path, SETTINGS)
+    assert [path.name for path in made[-3:]] == ["rag.svg", "rag.png", "rag.pdf"]
+    nothing = chunks_run("longbench_v2", "longbench_v2", "full", dict.fromkeys(["full", *SETTINGS], None))
+    assert plots.NO_SCORES in words(draw("rag", nothing, "longbench_v2", SETTINGS))
+    only_full = [*nothing[1:], *run[:1]]
+    assert plots.NO_SCORES in words(draw("rag", only_full, "longbench_v2", SETTINGS))
+
+
+def test_many_settings_of_several_models_fit() -> None:
+    settings = of_chunks(1, 2, 4, 8, 16, 32, 64, 128)
+    run = [
+        helpers_scores.summary(dataset, length, 30.0 if dataset == "cmrc_mixup" else None, model, setting=setting)
+        for model in ("a", "a-model-with-a-rather-long-name-instruct", "c")
+        for setting in ("full", *settings)
+        for dataset in ("cmrc_mixup", "lic_mixup")
+        for length in LENGTHS[:2]
+    ]
+    for name in ("score_by_length_per_dataset", "rag"):
+        draw(name, run, "lveval", settings)  # warnings are errors
+
+
+@pytest.mark.slow
+def test_the_figure_of_chunks_comes_and_goes_with_its_settings(workflow: Any) -> None:
+    workflow.config["benchmarks"]["demo"] |= {"datasets": ["singlehop_en"], "lengths": ["250"]}
+    workflow.config["settings"] = {"blind": {"kind": "no_context"}}
+    for n in (2, 4):
+        workflow.config["settings"][f"rag{n}"] = {"kind": "rag", "retriever": "bm25_words", "top_n": n}
+    workflow.config["run"]["settings"] = ["full", "blind", "rag2"]
+    workflow.run()
+    assert not (workflow.folder / "results/plots/demo/rag.svg").exists()
+    workflow.config["run"]["settings"].append("rag4")
+    assert workflow.run().jobs["plot_demo"] == 1
+    drawn = (workflow.folder / "results/plots/demo/rag.svg").read_text()
+    assert "score by number of retrieved chunks" in drawn
+    assert workflow.run("-n").jobs == {}
+
+
 def test_no_font_is_looked_for_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fonts, "system_family", lambda _: pytest.fail("looked for a font"))
     assert fonts.families(["cmrc_mixup", "café · 16k"]) == ["DejaVu Sans"]
@@ -372,6 +488,6 @@ def test_without_a_font_one_line_says_so_and_plots_are_made(
     with caplog.at_level(logging.WARNING):
         files = plots.plot_benchmark([summary("cmrc_mixup", "16k", 10.0, model="模型")], "lveval", tmp_path)
     fonts.package_family.cache_clear()
-    assert len(files) == 2 * len(FIGURES)
+    assert len(files) == 3 * len(FIGURES)
     assert len(caplog.records) == 1
     assert "manimgx-fonts-cjk" in caplog.text

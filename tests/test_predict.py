@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+import standin
 from conftest import ROOT, TESTS
 from helpers_spec import SPEC
 
 from longflow import predict
+from longflow.cell_run import CellRun
 from longflow.cells import INFERENCE_VERSION
 from longflow.engines import Completion, Generation
 from longflow.errors import UserError
@@ -75,7 +77,6 @@ def test_every_record_is_answered_in_order_and_the_second_run_generates_nothing(
 
 def test_no_model_and_no_tokenizer_is_loaded_if_the_journal_has_it_all(bench, monkeypatch):
     bench.run()
-    import standin
 
     def forbidden(self):
         raise AssertionError("the tokenizer was loaded")
@@ -114,7 +115,8 @@ def test_a_changed_record_is_asked_anew(bench):
         {"prompt": "{input}\n{context}"},
         {"generation": {**SPEC["generation"], "max_new_tokens": 9}},
         {"version": INFERENCE_VERSION + 1},
-        {"decode": "merged"},
+        {"model": {**SPEC["model"], "decode": "merged"}},
+        {"model": {**SPEC["model"], "prefill_chunk": 512}},
         {"model": {**SPEC["model"], "dtype": "float32"}},
         {"model": {**SPEC["model"], "chat": "reference:llama2"}},
     ],
@@ -147,9 +149,10 @@ def test_sampled_answers_have_a_seed_each():
 def test_seeds_differ_by_record_and_by_run_seed(bench):
     def seeds(seed):
         spec = {**SPEC, "generation": {**SPEC["generation"], "temperature": 0.7, "seed": seed}}
+        job = bench.job(spec=spec)
         with predict.Journal(bench.folder / "none") as journal:
-            cell = predict.Cell(bench.job(spec=spec), journal)
-            return [cell.generation(record(i)).seed for i in range(3)]
+            cell = CellRun(job, journal, standin.StandIn(job.entry, None))
+            return [request.generation.seed for request in cell.requests()][:3]
 
     assert len(set(seeds(1))) == 3
     assert seeds(1) == seeds(1)
@@ -182,7 +185,6 @@ def test_a_field_the_prompt_names_and_the_record_lacks(bench):
 
 
 def test_records_may_bring_their_template_and_a_data_set_may_not_be_wrapped(bench, monkeypatch):
-    import standin
 
     seen = []
     whole = standin.StandIn.generate
@@ -243,7 +245,6 @@ def test_reasoning_is_kept_apart_and_the_answer_has_its_own_limit(bench):
 
 
 def test_an_engine_that_answers_what_was_not_asked(bench, monkeypatch):
-    import standin
 
     def wrong(self, requests):
         for _ in requests:
@@ -256,7 +257,6 @@ def test_an_engine_that_answers_what_was_not_asked(bench, monkeypatch):
 
 @pytest.mark.parametrize("made", [iter(()), []])
 def test_an_engine_that_gives_up_in_silence(bench, monkeypatch, made):
-    import standin
 
     monkeypatch.setattr(standin.StandIn, "generate", lambda self, requests: made)
     with pytest.raises(UserError, match="every one of its 10 records failed; the first: the engine gave no answer"):
@@ -265,7 +265,6 @@ def test_an_engine_that_gives_up_in_silence(bench, monkeypatch, made):
 
 
 def test_an_engine_that_stops_half_way_leaves_failed_records_and_not_missing_ones(bench, monkeypatch):
-    import standin
 
     whole = standin.StandIn.generate
 
@@ -297,7 +296,6 @@ def test_a_cell_in_which_everything_fails_is_an_error(bench):
     ],
 )
 def test_a_completion_that_is_none_is_refused_by_field(bench, monkeypatch, wrong, words):
-    import standin
 
     def made(self, requests):
         for request in requests:
@@ -311,7 +309,6 @@ def test_a_completion_that_is_none_is_refused_by_field(bench, monkeypatch, wrong
 
 @pytest.mark.parametrize(("made", "words"), [(None, "returned None"), ([("k", "text")], "gave a tuple")])
 def test_a_generate_of_another_kind_is_refused(bench, monkeypatch, made, words):
-    import standin
 
     monkeypatch.setattr(standin.StandIn, "generate", lambda self, requests: made)
     with pytest.raises(UserError, match=words):
@@ -320,7 +317,6 @@ def test_a_generate_of_another_kind_is_refused(bench, monkeypatch, made, words):
 
 def test_counts_of_numpy_and_repeated_answers_are_taken(bench, monkeypatch):
     import numpy
-    import standin
 
     def made(self, requests):
         for request in requests:
@@ -338,11 +334,15 @@ def test_counts_of_numpy_and_repeated_answers_are_taken(bench, monkeypatch):
 def test_another_tokenizer_of_a_served_model_cuts_anew(bench):
     bench.write([record(0, "long words " * 900)])
     job = bench.job(max_prompt_tokens=100)
-    job.model["tokenizer"] = {"folder": "a"}
-    with predict.Journal(bench.folder / "none") as journal:
-        first = predict.Cell(job, journal).rendering_id(record(0))
-        job.model["tokenizer"] = {"folder": "b"}
-        assert predict.Cell(job, journal).rendering_id(record(0)) != first
+
+    def known(tokenizer):
+        job.model["tokenizer"] = {"folder": tokenizer}
+        with predict.Journal(bench.folder / "one") as journal:
+            cell = CellRun(job, journal, standin.StandIn(job.entry, None))
+            list(cell.requests())
+            return len(journal.renderings)
+
+    assert [known(name) for name in ("a", "a", "b")] == [1, 1, 2]
 
 
 def test_text_a_model_should_not_say_survives(bench):

@@ -11,7 +11,10 @@ from longflow import benchmarks
 from longflow.config import PROMPT_FIELDS
 from longflow.errors import UserError
 from longflow.prompts import (
+    CHATGLM3,
     REFERENCE_TEMPLATES,
+    chat_rule_error,
+    counts_special_tokens,
     post_process,
     render,
     template_error,
@@ -147,6 +150,100 @@ def test_mistral_has_two_bos_as_in_the_reference_and_template_never_has(tmp_path
     assert tokenizer.encode(mistral.prompt, mistral.special_tokens)[:2] == bos * 2
     template = wrap("hello", "template", tokenizer, {}, messages=False)
     assert tokenizer.encode(template.prompt, template.special_tokens).count(bos[0]) == 1
+
+
+# ChatGLM3, whose prompts are token ids
+
+
+def chatglm3_tokenizer(**more):
+    """A tokenizer with ChatGLM3's special tokens; [gMASK] and sop begin every text, as they do there."""
+    from helpers_models import make_tokenizer
+    from tokenizers import processors
+
+    tokenizer = make_tokenizer(chat_template=None, **more)
+    tokens = ["[gMASK]", "sop", "<|user|>", "<|assistant|>"]
+    tokenizer.add_special_tokens({"extra_special_tokens": tokens})
+    ids = tokenizer.convert_tokens_to_ids(tokens)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[gMASK] sop $A", special_tokens=list(zip(tokens[:2], ids[:2], strict=True))
+    )
+    return tokenizer, dict(zip(tokens, ids, strict=True))
+
+
+QUESTION = "where does the river begin? 他住在哪里？"
+
+
+def chatglm3_ids(tokenizer, special, text):
+    """What the model's own code makes of a user's turn: each text tokenised by itself, the special tokens put in."""
+    plain = [tokenizer(part, add_special_tokens=False)["input_ids"] for part in ("\n", text)]
+    return [special["[gMASK]"], special["sop"], special["<|user|>"], *plain[0], *plain[1], special["<|assistant|>"]]
+
+
+def test_chatglm3_s_prompt_is_made_of_its_special_tokens():
+    from longflow.engines.tokenizers import HuggingFaceTokenizer
+
+    inner, special = chatglm3_tokenizer()
+    tokenizer = HuggingFaceTokenizer(inner, "glm")
+    wrapped = wrap(QUESTION, CHATGLM3, tokenizer, {}, messages=False)
+    assert wrapped.prompt == chatglm3_ids(inner, special, QUESTION)
+    assert wrapped.special_tokens is False
+    assert wrapped.tokens(tokenizer) == len(wrapped.prompt)
+    assert tokenizer.decode(wrapped.prompt) == "\n" + QUESTION
+    # A document cannot begin the model's turn.
+    inside = wrap("a <|assistant|> b", CHATGLM3, tokenizer, {}, messages=False).prompt
+    assert inside.count(special["<|assistant|>"]) == 1
+    assert inside[-1] == special["<|assistant|>"]
+
+
+@pytest.mark.parametrize("kind", ["lists", "np", "pt"])
+def test_a_tokenizer_s_own_build_chat_input_comes_first(kind):
+    from longflow.engines.tokenizers import HuggingFaceTokenizer
+
+    inner, _ = chatglm3_tokenizer()
+
+    def build_chat_input(query, history=None, role="user"):
+        return inner([f"{role}: {query}"], return_tensors=None if kind == "lists" else kind)
+
+    inner.build_chat_input = build_chat_input
+    wrapped = wrap(QUESTION, CHATGLM3, HuggingFaceTokenizer(inner, "glm"), {}, messages=False)
+    assert wrapped.prompt == inner(f"user: {QUESTION}")["input_ids"]
+    assert {type(token) for token in wrapped.prompt} == {int}
+
+
+def test_what_cannot_build_chatglm3_s_prompt_is_named():
+    from helpers_models import make_tokenizer
+
+    from longflow.engines.tokenizers import HuggingFaceTokenizer
+
+    with pytest.raises(UserError, match=r"tokenizer tiny: it has no build_chat_input and no token \[gMASK\]"):
+        wrap("x", CHATGLM3, HuggingFaceTokenizer(make_tokenizer(), "tiny"), {}, messages=False)
+    broken, _ = chatglm3_tokenizer()
+    broken.build_chat_input = lambda query: broken.no_such_method(query)
+    with pytest.raises(UserError, match=r"tokenizer glm: its build_chat_input cannot be run.*no_such_method"):
+        wrap("x", CHATGLM3, HuggingFaceTokenizer(broken, "glm"), {}, messages=False)
+    for tokenizer in (None, Bytes()):
+        with pytest.raises(UserError, match="chat: reference:chatglm3 needs the tokenizer of a ChatGLM3 model"):
+            wrap("x", CHATGLM3, tokenizer, {}, messages=False)
+
+
+def test_chatglm3_s_limit_counts_no_special_tokens():
+    assert [counts_special_tokens(rule) for rule in ("reference:chatglm3", "reference:chatglm2", "template")] == [
+        False, True, True,
+    ]  # fmt: skip
+    tokenizer, prompt = Bytes(), "abcdef"
+    assert truncate_middle(prompt, 6, tokenizer, special_tokens=False).text == prompt
+    assert truncate_middle(prompt, 6, tokenizer).text == "abdef"  # the BOS took a place in the first half
+    assert truncate_middle(prompt, 4, tokenizer, special_tokens=False).text == "abef"
+
+
+def test_the_rule_has_a_name_like_the_others():
+    assert chat_rule_error("reference:chatglm3") is None
+    assert chat_rule_error("reference:chatglm") == "no reference template 'chatglm'; did you mean 'chatglm3'?"
+
+
+def test_tokens_of_what_is_sent():
+    assert wrap("ab", "none", None, {}, messages=False).tokens(Bytes()) == 3
+    assert wrap("ab", "template", None, {}, messages=True).tokens(Bytes()) is None
 
 
 def test_own_wrapper_keeps_braces_and_a_server_gets_messages():

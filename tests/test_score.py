@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longflow.errors import UserError
 from longflow.records import Prediction, Record
@@ -454,17 +456,97 @@ def test_answers_that_cannot_be_read_are_compensated() -> None:
         "domain: Code": 50.0,
         "long": 25.0,
     }
+    assert summary["compensated_expected"] == 37.5  # (1 + 2 / 4) of 4: a missing answer is no guess
+    assert summary["bounds"] == [25.0, 50.0]  # one of four is right, and one more if the failed one were
     assert summary["groups"]["hard"] == {
         "score": 0.0,
         "score_expected": 0.0,
         "compensated": 25.0,
+        "compensated_expected": 12.5,
+        "bounds": [0.0, 50.0],
         "total": 0.0,
         "n": 1,
         "n_expected": 2,
     }
     assert summary["counts"]["unparsed"] == 2
     assert summary["counts"]["ungrouped"] == 1
-    assert "compensated" not in score_cell([row("x", "x")], cell())[1]
+    assert {"compensated", "bounds"} & set(score_cell([row("x", "x")], cell())[1]) == set()
+
+
+# --- several answers to each record ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("declared", [3, 1])
+def test_repeats_by_hand(declared: int) -> None:
+    """The rows of a file made elsewhere tell of their repeats themselves."""
+    answers_of = [("x", "x", "y"), ("x", "y", "y"), ("x", "x", "x"), ("y", "x", "y")]
+    rows = [row(p, "x", id=str(i), repeat=r) for i, answers in enumerate(answers_of) for r, p in enumerate(answers)]
+    del rows[-1]  # the third answer to the last question, a wrong one, is missing
+    lines, summary = score_cell(rows, cell(n_expected=4 * declared, repeats=declared))
+    assert [(line["id"], line["repeat"]) for line in lines[:4]] == [("0", 0), ("0", 1), ("0", 2), ("1", 0)]
+    assert (summary["score"], summary["score_expected"]) == (63.64, 58.33)  # 7 of 11, of 12
+    assert (summary["n"], summary["n_expected"]) == (11, 12)
+    assert summary["repeats"] == {
+        "n": 3,
+        "scores": [75.0, 75.0, 33.33],
+        "scores_expected": [75.0, 75.0, 25.0],
+        "sd": 28.87,  # 50 / sqrt(3)
+        "low": 25.0,
+        "high": 75.0,
+    }
+
+
+def test_groups_expect_every_answer() -> None:
+    known = {"difficulty": "easy", "length": "short", "domain": "Code", "answer": "A"}
+    rows = [{"_id": str(i), "repeat": r, "pred": "A", **known} for i in range(2) for r in range(3)]
+    for spec in (
+        v2(n_expected=9, repeats=3, groups={"easy": 6, "hard": 3}),
+        v2(n_expected=3, groups={"easy": 2, "hard": 1}),
+    ):
+        groups = score_cell(rows, spec)[1]["groups"]
+        assert (groups["easy"]["n"], groups["easy"]["n_expected"], groups["easy"]["score"]) == (6, 6, 100.0)
+        assert (groups["hard"]["n"], groups["hard"]["n_expected"]) == (0, 3)
+        assert (groups["short"]["n"], groups["short"]["n_expected"]) == (6, 6)
+
+
+def test_a_repeat_that_is_missing_whole_counts_nothing() -> None:
+    summary = score_cell([row("x", "x", repeat=0), row("x", "x", repeat=2)], cell(n_expected=3, repeats=3))[1]
+    assert summary["repeats"]["scores"] == [100.0, None, 100.0]
+    assert summary["repeats"]["scores_expected"] == [100.0, 0.0, 100.0]
+    assert summary["score_expected"] == 66.67
+
+
+def test_rows_without_repeats_have_no_spread() -> None:
+    lines, summary = score_cell([row("x", "x"), row("x", "x", repeat=None)], cell())
+    assert "repeats" not in summary
+    assert "repeat" not in lines[0]
+    assert score_cell([], cell(n_expected=4, repeats=2))[1]["repeats"]["sd"] == 0.0  # all that was expected is missing
+
+
+@pytest.mark.parametrize("repeat", ["1", 1.0, True, -1, 1000])
+def test_a_repeat_that_is_no_number_is_named(repeat: Any) -> None:
+    with pytest.raises(UserError, match=r"x\.jsonl, row 1: 'repeat' must be a whole number"):
+        score_cell([row("x", "x", repeat=repeat)], cell(), where="x.jsonl")
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=30), st.integers(1, 5))
+def test_repeats_and_groups_never_lose_a_row(rows: list[tuple[int, bool]], declared: int) -> None:
+    """Whatever rows are found, bounds hold the score, and no score is above 100."""
+    known = {"difficulty": "easy", "answer": "A"}
+    given_rows = [{"_id": str(i), "repeat": r, "pred": "AB"[ok], **known} for i, (r, ok) in enumerate(rows)]
+    summary = score_cell(given_rows, v2(n_expected=6 * declared, repeats=declared))[1]
+    low, high = summary["bounds"]
+    assert 0 <= low == summary["score_expected"] <= high <= 100
+    assert summary["n"] == len(rows)
+    if "repeats" in summary:
+        assert len(summary["repeats"]["scores"]) == summary["repeats"]["n"] == max(declared, len({r for r, _ in rows}))
+        assert summary["n_expected"] == 6 * summary["repeats"]["n"]
+
+
+def test_thoughts_beside_an_answer_are_not_scored() -> None:
+    thoughts = {"response_cot": "The correct answer is (B)", "reasoning": "The correct answer is (C)"}
+    answered = {"pred": "The correct answer is (A)", "answers": ["A"], **thoughts}
+    assert score_cell([answered], v2(n_expected=1))[1]["score"] == 100.0
 
 
 @pytest.mark.parametrize(

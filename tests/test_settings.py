@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from conftest import small_run
+from conftest import AFTER_SCORES, small_run
 
 from longflow import benchmarks, config, settings
-from longflow.cells import Files, cells
+from longflow.cells import Files, cells, score_spec
 from longflow.errors import UserError
 from longflow.jsonio import read_jsonl
-from longflow.records import Record
+from longflow.records import Record, document_id
 
 BLIND = settings.NoContext(kind="no_context")
 
@@ -50,12 +50,12 @@ def test_cells_and_their_records():
 
 
 def test_a_setting_has_only_data_sets_that_it_makes_sense_for():
-    fitting = {name for name, task in benchmarks.load("longbench").tasks.items() if settings.fits(task)}
+    fitting = {name for name, task in benchmarks.load("longbench").tasks.items() if settings.fits(BLIND, task)}
     assert fitting == {
         "narrativeqa", "qasper", "multifieldqa_en", "multifieldqa_zh", "hotpotqa", "2wikimqa", "musique", "dureader",
     }  # fmt: skip
     assert all(
-        settings.fits(task)
+        settings.fits(BLIND, task)
         for name in ("lveval", "demo", "longbench_v2")
         for task in benchmarks.load(name).tasks.values()
     )
@@ -64,7 +64,7 @@ def test_a_setting_has_only_data_sets_that_it_makes_sense_for():
 def test_without_context_nothing_is_left_to_read():
     fields = {"context": "long text", "input": "Who?", "answers": ["x"], "length": 2}
     (made,) = settings.apply([Record("r", "q", fields, ((0, 4),), ((5, 9),))], BLIND)
-    assert made.fields == {**fields, "context": ""}
+    assert made.fields == {**fields, "context": "", "document": document_id("long text")}
     assert (made.id, made.question_id, made.evidence, made.confusing) == ("r", "q", (), ())
 
 
@@ -73,6 +73,23 @@ def test_longbench_v2_has_a_prompt_of_its_own_for_it():
     fields = {"context": "t", "question": "Which?", "template": templates["0shot"], "templates": templates}
     (made,) = settings.apply([Record("r", "q", fields)], BLIND)
     assert made.fields["template"] == "{question}"
+
+
+def test_choices_are_asked_in_every_rotation_with_the_right_letter():
+    choices = dict(zip(("choice_A", "choice_B", "choice_C", "choice_D"), ("one", "two", "three", "four"), strict=True))
+    record = Record("r", "q", {"context": "t", "question": "Which?", "template": "", "answer": "C", **choices})
+    made = list(settings.apply([record], settings.NoContext(kind="no_context", rotations=True)))
+    assert [(each.id, each.fields["rotation"], each.fields["answer"]) for each in made] == [
+        ("r-0", 0, "C"), ("r-1", 1, "B"), ("r-2", 2, "A"), ("r-3", 3, "D"),
+    ]  # fmt: skip
+    assert [each.fields["choice_A"] for each in made] == ["one", "two", "three", "four"]
+    assert {each.fields[f"choice_{each.fields['answer']}"] for each in made} == {"three"}
+    assert {each.question_id for each in made} == {"q"}
+    merged = build(settings={"blind": {"kind": "no_context", "rotations": True}})
+    merged["run"] |= {"benchmarks": ["longbench_v2"]}
+    parsed = config.parse(merged)
+    expected = {cell.setting: json.loads(score_spec(parsed, cell))["n_expected"] for cell in cells(parsed)}
+    assert expected == {"full": 503, "blind": 4 * 503}
 
 
 def test_retrieval_makes_a_context_of_what_it_finds_and_places_the_evidence():
@@ -97,7 +114,7 @@ def test_retrieval_through_the_workflow(finished):
     finished.config = build(settings={"rag2": {"kind": "rag", "retriever": "bm25_chars", "top_n": 2, "chunk_size": 50}})
     finished.config["run"]["settings"] = ["full", "rag2"]
     jobs = finished.run().jobs
-    assert jobs == {"retrieve": 4, "predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
+    assert jobs == {"retrieve": 4, "predict": 4, "score": 4, **AFTER_SCORES}
     protocol = json.loads((finished.folder / "results/tables/demo/standin/rag2/protocol.json").read_text())
     assert protocol["setting_options"]["retriever"] == "bm25_chars"
     assert finished.run().jobs == {}
@@ -123,13 +140,14 @@ def test_a_run_in_which_no_cell_is_left_is_refused(workflow, tmp_path):
 def test_an_added_setting_runs_only_its_cells_and_has_tables_of_its_own(finished):
     finished.config = build()
     jobs = finished.run().jobs
-    assert jobs == {"retrieve": 4, "predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
+    # What was known without reading is told of the records of the full setting too.
+    assert jobs == {"retrieve": 4, "predict": 4, "score": 4, **AFTER_SCORES, "anatomy": 2}
     # The needle's question is the same everywhere, and without a context so is the whole prompt.
     assert finished.counted() == {"loads": 4, "requests": 3 + 3 + 1 + 1}
     rows = list(read_jsonl(finished.folder / "resources/retrieved/demo/blind/singlehop_en/250.jsonl"))
     assert [row["context"] for row in rows] == [""] * 3
     protocol = json.loads((finished.folder / "results/tables/demo/standin/blind/protocol.json").read_text())
-    assert protocol["setting_options"] == {"kind": "no_context"}
+    assert protocol["setting_options"] == {"kind": "no_context", "rotations": False}
     board = (finished.folder / "results/leaderboard/demo.csv").read_text().splitlines()
     columns = board[0].split(",")
     found = {
@@ -139,3 +157,43 @@ def test_an_added_setting_runs_only_its_cells_and_has_tables_of_its_own(finished
     assert {setting for setting, _ in found} == {"full", "blind"}
     assert all(rank for _, rank in found)
     assert finished.run().jobs == {}
+
+
+def test_a_chain_of_thought_is_of_longbench_v2_and_leaves_room_for_the_thoughts():
+    merged = build(settings={"blind": {"kind": "cot"}})
+    parsed = config.parse(merged)
+    assert {cell.setting for cell in cells(parsed)} == {"full"}
+    merged["run"]["benchmarks"] = ["longbench_v2"]
+    merged["models"]["standin"]["window"] = 32768
+    parsed = config.parse(merged)
+    assert [cell.setting for cell in cells(parsed)] == ["full", "blind"]
+    assert parsed.prompt_limit("standin", "longbench_v2", "full")[0] == 32768 - 128 - 128
+    assert parsed.prompt_limit("standin", "longbench_v2", "blind")[0] == 32768 - 1024 - 128
+    merged["models"]["standin"]["window"] = 131072
+    assert config.parse(merged).prompt_limit("standin", "longbench_v2", "blind")[0] == 120_000
+
+
+def test_settings_that_ask_in_turns_use_the_records_of_the_data_set():
+    parsed = config.parse(build(settings={"blind": {"kind": "summary", "piece_words": 100}}))
+    made = [cell for cell in cells(parsed) if cell.setting == "blind" and cell.dataset == "needle_en"]
+    assert [Files(parsed).records_of(cell) for cell in made] == [
+        "resources/records/demo/needle_en/250.jsonl",
+        "resources/records/demo/needle_en/500.jsonl",
+    ]
+    fitting = {
+        name
+        for name, task in benchmarks.load("longbench").tasks.items()
+        if settings.fits(settings.Summary(kind="summary"), task)
+    }
+    assert {"qmsum", "gov_report", "vcsum", "multi_news", "narrativeqa"} <= fitting
+    assert not {"lcc", "trec", "passage_count"} & fitting
+
+
+def test_equal_answers_are_not_asked_for_several_times():
+    merged = build(settings={}, models={"m": {"engine": "transformers", "path": "a/b", "chat": "none", "window": 4096}})
+    merged["run"] |= {"models": ["m"], "settings": ["full"]}
+    merged["benchmarks"]["demo"]["repeats"] = 3
+    with pytest.raises(UserError, match=r"benchmarks\.demo\.repeats: 3 answers of models\.m would be equal"):
+        config.parse(merged)
+    merged["models"]["m"]["temperature"] = 0.7
+    assert config.parse(merged).options["demo"].repeats == 3

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers_scores import groups, summary
 
-from longflow import benchmarks, leaderboard, published
+from longflow import benchmarks, leaderboard, means, published
 from longflow.cells import Cell
 from longflow.errors import UserError
 from longflow.preview import aligned, preview, width
@@ -185,7 +186,7 @@ def test_published_longbench_means_are_those_of_the_published_data_sets() -> Non
     checked = 0
     for model in published.load("longbench"):
         scores = {f"{dataset}/{length}": score for (dataset, length), score in model.scores.items()}
-        computed = leaderboard.means(LONGBENCH.module.MEANS, scores)
+        computed = means.means(LONGBENCH.module.MEANS, scores)
         assert set(computed) == set(model.means)
         for name, score in model.means.items():
             assert computed[name].score == pytest.approx(score, abs=0.0701)  # the README's are of unrounded scores
@@ -198,13 +199,13 @@ def test_published_longbench_means_are_those_of_the_published_data_sets() -> Non
 
 def test_means_need_all_their_members() -> None:
     members = {"a": ["x/full", "y/full/short"], "b": ["z/full"], "both": ["a", "b"], "again": ["both", "x/full"]}
-    whole = leaderboard.means(members, {"x/full": 10.0, "y/full/short": 20.0, "z/full": 3.0})
+    whole = means.means(members, {"x/full": 10.0, "y/full/short": 20.0, "z/full": 3.0})
     assert {name: mean.score for name, mean in whole.items()} == {"a": 15.0, "b": 3.0, "both": 9.0, "again": 9.5}
     assert whole["again"].behind == ("x/full", "y/full/short", "z/full")  # each once
-    assert set(leaderboard.means(members, {"x/full": 10.0, "y/full/short": 20.0})) == {"a"}
-    assert leaderboard.means(members, {"x/full": 10.0}, {"both": 7.0})["again"].score == 8.5  # published as 7.0
-    assert leaderboard.means({"a": ["b"], "b": ["a"], "empty": []}, {}) == {}
-    assert leaderboard.averages(members) == ["again"]
+    assert set(means.means(members, {"x/full": 10.0, "y/full/short": 20.0})) == {"a"}
+    assert means.means(members, {"x/full": 10.0}, {"both": 7.0})["again"].score == 8.5  # published as 7.0
+    assert means.means({"a": ["b"], "b": ["a"], "empty": []}, {}) == {}
+    assert means.averages(members) == ["again"]
 
 
 def longbench(scores: dict[str, float], model: str = "mine") -> list[dict[str, Any]]:
@@ -280,12 +281,17 @@ def longbench_v2(scores: dict[str, float], overall: float, model: str = "mine", 
 
 def test_longbench_v2_by_hand() -> None:
     scores = {"easy": 40.0, "hard": 30.0, "short": 20.0, "medium": 25.0, "long": 50.0}
-    mine = longbench_v2(scores, 33.0, n=400, score_expected=26.24, found={"long": 54}, compensated=40.0)
+    # 132 of the 400 answers found are right, 112 of the others cannot be read: 132 / 503 and (132 + 112 / 4) / 503;
+    # with the 103 that are missing right as well (132 + 103) / 503.
+    told: dict[str, Any] = {"score_expected": 26.24, "compensated_expected": 31.81, "bounds": [26.24, 46.72]}
+    mine = longbench_v2(scores, 33.0, n=400, found={"long": 54}, **told)
     rows = long_form([mine])
     assert rows["longflow", "mine", "overall"] == (26.24, 400, 503)
     assert rows["longflow", "mine", "hard"] == (30.0, 311, 311)
     assert rows["longflow", "mine", "long"] == (25.0, 54, 108)  # half of the questions are missing
-    assert rows["longflow", "mine", "longbench_v2/full/compensated"] == (31.81, 400, 503)  # 40 x 400 / 503
+    assert rows["longflow", "mine", "longbench_v2/full/compensated"] == (31.81, 400, 503)
+    assert rows["longflow", "mine", "longbench_v2/full/bound_low"] == (26.24, 400, 503)
+    assert rows["longflow", "mine", "longbench_v2/full/bound_high"] == (46.72, 400, 503)
     assert rows["published", "Llama-3.1-8B", "overall"] == (30.0, None, 503)
     assert rows["published", "Llama-3.1-8B", "long"] == (25.9, None, 108)
     first, second = wide([mine], "longbench_v2")
@@ -297,7 +303,74 @@ def test_longbench_v2_by_hand() -> None:
     )
     assert (second["model"], second["rank"], second["overall"], second["long"]) == ("mine", "2", "26.24", "25.00")
     text = preview([mine], [Cell("longbench_v2", "mine", "full", "longbench_v2", "full")])
-    assert text.splitlines()[2].split() == ["longbench_v2", "33.00~", "40.00", "30.00", "20.00", "25.00", "50.00~"]
+    assert text.splitlines()[1].split()[:2] == ["full", "bounds"]
+    shown = ["33.00~", "26.24", "to", "46.72", "40.00", "30.00", "20.00", "25.00", "50.00~"]
+    assert text.splitlines()[2].split() == ["longbench_v2", *shown]
+    assert protocol_json([mine], {})["accuracy"] == {
+        "longbench_v2/full": {"plain": 26.24, "compensated": 31.81, "bounds": [26.24, 46.72]}
+    }
+
+
+@pytest.mark.parametrize("setting", ["full", "cot", "compressed"])
+def test_settings_are_rows_of_their_own_and_names_of_result_files_stay_the_benchmark_s(
+    setting: str, tmp_path: Path
+) -> None:
+    told = {"setting": setting, "bounds": [33.0, 33.0], "compensated_expected": 34.0}
+    scores = {"easy": 40.0, "hard": 30.0, "short": 20.0, "medium": 25.0, "long": 50.0}
+    run = [longbench_v2(scores, 33.0, **told), longbench_v2(scores, 30.0, "other")]
+    rows = {(str(r["model"]), str(r["setting"])): r["overall"] for r in wide(run, "longbench_v2")}
+    assert rows["mine", setting] == "33.00"
+    assert rows["other", "full"] == "30.00"
+    assert ("longbench_v2", setting, "mine", "longflow", "overall") in {r[:5] for r in leaderboard.long_rows(run)}
+    write_tables(run[:1], "longbench_v2", tmp_path / "result.json", tmp_path / "result.csv")
+    assert set(json.loads((tmp_path / "result.json").read_text())) == {
+        "Overall",
+        "Easy",
+        "Hard",
+        "Short",
+        "Medium",
+        "Long",
+    }
+    assert (tmp_path / "result.csv").read_text().splitlines()[1].startswith("mine")
+
+
+def test_the_spread_of_several_answers_by_hand() -> None:
+    def repeated(dataset: str, length: str, *scores: float) -> dict[str, Any]:
+        told = {"n": len(scores), "scores": list(scores), "scores_expected": list(scores)}
+        told |= {"sd": statistics.stdev(scores), "low": min(scores), "high": max(scores)}
+        return summary(dataset, length, statistics.fmean(scores), n_expected=10 * len(scores), repeats=told)
+
+    run = [
+        repeated("cmrc_mixup", "16k", 10.0, 20.0, 30.0),
+        repeated("lic_mixup", "16k", 40.0, 20.0, 0.0),
+        repeated("cmrc_mixup", "32k", 1.0, 2.0, 3.0),
+    ]
+    rows = long_form(run)
+    assert rows["longflow", "mine", "cmrc_mixup/16k"] == (20.0, 30, 30)
+    told = [
+        rows["longflow", "mine", f"cmrc_mixup/16k/{name}"][0] for name in ("repeat_low", "repeat_high", "repeat_sd")
+    ]
+    assert told == [10.0, 30.0, 10.0]
+    # The mean at 16k of the answers is 25, 20, 15: half as far apart as those of a data set.
+    told = [rows["longflow", "mine", f"16k/{name}"][0] for name in ("repeat_low", "repeat_high", "repeat_sd")]
+    assert told == [15.0, 25.0, 5.0]
+    assert rows["longflow", "mine", "overall/repeat_sd"][0] == 2.0  # of 13, 11 and 9
+    line = next(line for line in wide(run) if line["model"] == "mine")
+    assert (line["overall"], line["sd"]) == ("11.00", "2.00")
+    assert protocol_json(run, {})["spread"]["lic_mixup/16k"]["sd"] == 20.0
+    cells = [Cell("lveval", "mine", "full", d, n) for d in ("cmrc_mixup", "lic_mixup") for n in ("16k", "32k")]
+    lines = preview(run, cells).splitlines()
+    assert lines[1].split() == ["16k", "sd", "32k", "sd"]
+    assert lines[2].split() == ["cmrc_mixup", "20.00", "10.00", "2.00", "1.00"]
+    assert lines[4].split() == ["mean", "20.00", "2.00*"]
+
+
+def test_without_several_answers_there_is_no_word_of_a_spread() -> None:
+    run = [summary("cmrc_mixup", "16k", 10.0)]
+    assert not [group for _, _, group in long_form(run) if "repeat" in group]
+    assert "sd" not in wide(run)[0]
+    assert "spread" not in protocol_json(run, {})
+    assert "sd" not in preview(run, [Cell("lveval", "mine", "full", "cmrc_mixup", "16k")])
 
 
 def test_long_form_by_hand() -> None:

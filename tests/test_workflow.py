@@ -10,6 +10,7 @@ import shutil
 import time
 
 import pytest
+from conftest import AFTER_SCORES
 
 pytestmark = pytest.mark.slow
 
@@ -18,13 +19,13 @@ NOTHING = {"loads": 0, "requests": 0}
 
 def test_a_first_run_runs_everything_once(first_run):
     _, jobs, counted = first_run
-    assert jobs == {"prepare": 4, "model": 1, "predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
+    assert jobs == {"prepare": 4, "model": 1, "predict": 4, "score": 4, **AFTER_SCORES}
     assert counted == {"loads": 4, "requests": 12}
 
 
 def results(workflow):
     """The bytes of all results that have to be equal when the same is run again."""
-    kept = ("predictions", "scores", "tables", "plots", "leaderboard", "leaderboard.csv")
+    kept = ("predictions", "scores", "tables", "plots", "leaderboard", "leaderboard.csv", "anatomy", "analysis")
     found = {}
     for name in kept:
         root = workflow.folder / "results" / name
@@ -57,7 +58,7 @@ def test_a_prompt_runs_its_data_set_and_back_is_free(finished):
     before = results(finished)
     finished.config["benchmarks"]["demo"]["prompts"] = {"needle_en": "{input} {context} {input}"}
     jobs = finished.run().jobs
-    assert jobs == {"predict": 2, "score": 2, "table": 1, "leaderboard": 1, "plot_demo": 1}
+    assert jobs == {"predict": 2, "score": 2, **AFTER_SCORES}
     assert finished.counted() == {"loads": 2, "requests": 6}
     del finished.config["benchmarks"]["demo"]["prompts"]
     assert finished.run().jobs["predict"] == 2
@@ -68,21 +69,21 @@ def test_a_prompt_runs_its_data_set_and_back_is_free(finished):
 def test_a_metric_option_runs_no_model(finished):
     finished.config["benchmarks"]["demo"]["rouge_overflow"] = "exact"
     jobs = finished.run().jobs
-    assert jobs == {"score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
+    assert jobs == {"score": 4, **AFTER_SCORES}
     assert finished.counted() == NOTHING
 
 
 def test_an_added_level_runs_only_its_cells(finished):
     finished.config["benchmarks"]["demo"]["lengths"].append("300")
     jobs = finished.run().jobs
-    assert jobs == {"prepare": 2, "predict": 2, "score": 2, "table": 1, "leaderboard": 1, "plot_demo": 1}
+    assert jobs == {"prepare": 2, "predict": 2, "score": 2, **AFTER_SCORES}
     assert finished.counted() == {"loads": 2, "requests": 6}
 
 
 def test_an_added_model_runs_only_its_cells(finished):
     finished.config["run"]["models"].append("other")
     jobs = finished.run().jobs
-    assert jobs == {"model": 1, "predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
+    assert jobs == {"model": 1, "predict": 4, "score": 4, **AFTER_SCORES}
     assert finished.counted() == {"loads": 4, "requests": 12}
 
 
@@ -92,14 +93,14 @@ def test_a_removed_model_runs_no_model(finished):
     finished.counted()
     finished.config["run"]["models"].pop()
     jobs = finished.run().jobs
-    assert jobs == {"leaderboard": 1, "plot_demo": 1}
+    assert jobs == {"leaderboard": 1, "plot_demo": 1, "plot_records_demo": 1, "analysis": 1}
     assert finished.counted() == NOTHING
 
 
 def test_a_changed_sample_generates_only_what_is_new(finished):
     finished.config["run"]["limit"] = 2
     jobs = finished.run().jobs
-    assert jobs == {"predict": 4, "score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
+    assert jobs == {"predict": 4, "score": 4, **AFTER_SCORES}
     assert finished.counted() == NOTHING
     del finished.config["run"]["limit"]
     finished.config["benchmarks"]["demo"]["records"] = 4
@@ -128,7 +129,7 @@ def test_lost_metadata_and_a_changed_prompt_is_found_out(finished):
     shutil.rmtree(finished.folder / ".snakemake")
     finished.config["benchmarks"]["demo"]["prompts"] = {"needle_en": "{input} {context} {input}"}
     jobs = finished.run().jobs
-    assert jobs == {"predict": 2, "score": 2, "table": 1, "leaderboard": 1, "plot_demo": 1}
+    assert jobs == {"predict": 2, "score": 2, **AFTER_SCORES}
     assert finished.counted() == {"loads": 2, "requests": 6}
     assert finished.run().jobs == {}
 
@@ -136,7 +137,7 @@ def test_lost_metadata_and_a_changed_prompt_is_found_out(finished):
 def test_lost_metadata_and_a_changed_metric_or_seed_is_found_out(finished):
     shutil.rmtree(finished.folder / ".snakemake")
     finished.config["benchmarks"]["demo"]["rouge_overflow"] = "exact"
-    assert finished.run().jobs == {"score": 4, "table": 1, "leaderboard": 1, "plot_demo": 1}
+    assert finished.run().jobs == {"score": 4, **AFTER_SCORES}
     shutil.rmtree(finished.folder / ".snakemake")
     finished.config["benchmarks"]["demo"]["seed"] = 7
     assert finished.run().jobs["prepare"] == 4

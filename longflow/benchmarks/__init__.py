@@ -68,6 +68,7 @@ class BenchmarkOptions(BaseModel):
     lengths: Literal["all"] | list[Level] = Field("all", description="Length levels to run, or all of them.")
     prompts: dict[str, str] = Field({}, description="Own prompt templates by data set; recorded in protocol.json.")
     max_new_tokens: dict[str, int] = Field({}, description="Own answer lengths by data set, in tokens.")
+    repeats: int = Field(1, ge=1, le=1000, description="Answers to each record, for the spread of sampled ones.")
     rouge_overflow: Literal["reference", "exact"] = Field(
         "reference",
         description="ROUGE-L of very long texts without full stops: 0 as the reference's recursion gives, or exact.",

@@ -2,6 +2,8 @@
 
 An entry under `benchmarks:` that has `datasets_from` is one. Its table is made of the entry and of the files: how many
 records they hold, and which fields the first one has. There are length levels if the paths have {length} in them.
+A data set may come from the hub instead, read through the `datasets` library when its records are prepared; until then
+only the entry is known of it, so that it says itself how many records to expect.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from longflow.benchmarks import (
     Module,
     Task,
     files,
+    hub_rows,
     longbench,
     lveval,
 )
@@ -34,6 +37,7 @@ from longflow.benchmarks.lveval import prompt_limit
 from longflow.errors import UserError, nearest
 from longflow.jsonio import read_jsonl
 from longflow.metrics import METRICS, metric
+from longflow.paths import PathText
 from longflow.prompts import template_error
 from longflow.records import Record, question_id
 
@@ -50,7 +54,23 @@ class DataSet(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    path: str = Field(description="The JSONL file; with {length} in it, a file for each of the lengths.")
+    path: PathText | None = Field(
+        None, description="The JSONL file; with {length} in it, a file for each of the lengths."
+    )
+    source: PathText | None = Field(
+        None, min_length=1, description="In place of path: a data set on the hub (org/name), or a folder with one."
+    )
+    subset: str | None = Field(None, min_length=1, description="With source: the data set's configuration, by name.")
+    split: str = Field("test", min_length=1, description="With source: the split.")
+    revision: str | None = Field(
+        None, pattern=r"^[\w./-]+$", description="With source: a commit of the hub's repository; default: main."
+    )
+    records: int | dict[str, int] | None = Field(
+        None, description="With source: how many records to expect, or how many at each of the lengths."
+    )
+    fields: dict[str, str] = Field(
+        {}, description="With source: the columns that fields are taken from, such as {input: question}."
+    )
     prompt: str = Field(min_length=1, description="The prompt template, over the fields of a record.")
     metric: str = Field(description="One of longflow's metrics, such as qa_f1_score.")
     max_new_tokens: int = Field(ge=1, description="The length of an answer in tokens.")
@@ -63,9 +83,22 @@ class DataSet(BaseModel):
     clean: Literal["first_line"] | None = Field(None, description="first_line: only an answer's first line is scored.")
     wrap: bool = Field(True, description="false: the prompt is sent without a chat wrapper.")
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What may have {length} in it."""
+        return (self.path,) if self.path else tuple(filter(None, (self.source, self.subset, self.split)))
+
     def file(self, length: str) -> str:
         """The file of a length level."""
-        return os.path.expanduser(self.path).replace("{length}", length)
+        return os.path.expanduser(self.path or "").replace("{length}", length)
+
+    def of_source(self, length: str) -> tuple[str, str | None, str, str | None]:
+        """Source, subset, split and revision of a length level."""
+
+        def at(text: str) -> str:
+            return text.replace("{length}", length)
+
+        return at(self.source or ""), self.subset and at(self.subset), at(self.split), self.revision
 
 
 class Options(BenchmarkOptions):
@@ -77,7 +110,14 @@ class Options(BenchmarkOptions):
     def of_records(self, dataset: str) -> dict[str, Any]:
         """What of the options may change the records of a data set: where they are, and what is demanded of them."""
         entry = self.datasets_from[dataset]
-        return {"path": entry.path, "classes": metric(entry.metric).needs_classes}
+        classes = {"classes": metric(entry.metric).needs_classes}
+        if entry.path:
+            return {"path": entry.path, **classes}
+        return {**entry.model_dump(include=set(_SOURCE_KEYS)), **classes}
+
+
+_SOURCE_KEYS = ("source", "subset", "split", "revision", "records", "fields")
+"""Keys of a data set that is not a JSONL file."""
 
 
 def register(entries: Mapping[str, Any], selected: Collection[str]) -> list[str]:
@@ -139,13 +179,8 @@ def _options(entry: Mapping[str, Any], key: str) -> Options:
 def _lengths(options: Options, key: str) -> tuple[str, ...]:
     """The levels of a benchmark, short ones first. Raises UserError where paths and lengths do not go together."""
     for dataset, given in options.datasets_from.items():
-        path = given.path.replace("{length}", "")
-        if "{" in path or "}" in path or not path.endswith(".jsonl"):
-            raise UserError(
-                f"{key}.datasets_from.{dataset}.path: {given.path!r}: a .jsonl file was expected, with no braces but "
-                "{length}"
-            )
-    with_levels = ["{length}" in given.path for given in options.datasets_from.values()]
+        _check_place(given, f"{key}.datasets_from.{dataset}")
+    with_levels = [any("{length}" in place for place in given.places) for given in options.datasets_from.values()]
     if not any(with_levels):
         if options.lengths not in ("all", [ONLY_LEVEL]):
             raise UserError(f"{key}.lengths: no path has {{length}} in it, so there are no levels; leave lengths out")
@@ -153,7 +188,8 @@ def _lengths(options: Options, key: str) -> tuple[str, ...]:
     if not all(with_levels):
         without = list(options.datasets_from)[with_levels.index(False)]
         raise UserError(
-            f"{key}.datasets_from.{without}.path: has no {{length}}, as the paths of other data sets have; data sets "
+            f"{key}.datasets_from.{without}.{'path' if options.datasets_from[without].path else 'source'}: has no "
+            "{length}, as the paths of other data sets have; data sets "
             "without levels make a benchmark of their own"
         )
     if options.lengths == "all" or not options.lengths:
@@ -162,6 +198,27 @@ def _lengths(options: Options, key: str) -> tuple[str, ...]:
         if not LEVEL.fullmatch(length):
             raise UserError(f"{key}.lengths: {length!r} is no level; levels are numbers such as 500 or 32k")
     return tuple(sorted(dict.fromkeys(options.lengths), key=benchmarks.length_units))
+
+
+def _check_place(given: DataSet, key: str) -> None:
+    """See to it that a data set says where it is, and says it once. Raises UserError."""
+    if given.source is None:
+        stray = [name for name in _SOURCE_KEYS if name in given.model_fields_set and name != "source"]
+        if stray:
+            raise UserError(f"{key}.{stray[0]}: goes with source, for a data set that is read through datasets")
+        if not given.path:
+            raise UserError(f"{key}.path: missing (the JSONL file; or source: org/name, a data set on the hub)")
+        path = given.path.replace("{length}", "")
+        if "{" in path or "}" in path or not path.endswith(".jsonl"):
+            raise UserError(f"{key}.path: {given.path!r}: a .jsonl file was expected, with no braces but {{length}}")
+        return
+    if given.path is not None:
+        raise UserError(f"{key}: has a path and a source; one of them says where the records are")
+    if given.records is None:
+        raise UserError(f"{key}.records: missing (how many records the data set has, which is checked when it is read)")
+    for number in given.records.values() if isinstance(given.records, dict) else [given.records]:
+        if number < 1:
+            raise UserError(f"{key}.records: {number}: a number above 0 was expected")
 
 
 def _task(benchmark: str, dataset: str, given: DataSet, options: Options, lengths: Sequence[str]) -> Task:
@@ -182,13 +239,13 @@ def _task(benchmark: str, dataset: str, given: DataSet, options: Options, length
             f"{key}.prompt: {size:,} bytes of template; at most {LONGEST_PROMPT:,} (long material belongs into the "
             "records' context)"
         )
-    if lengths:
+    if lengths and given.path:
         fields = frozenset.intersection(*(_fields(given, length, f"{key}.path") for length in lengths))
-    else:  # what is not run is not looked at: any field may be there
+    else:  # what is not run is not looked at, and the hub not asked before records are prepared
         fields = frozenset().union(*map(_named, (given.prompt, options.prompts.get(dataset, ""))))
     if wrong := template_error(given.prompt, set(fields)):
         raise UserError(f"{key}.prompt: {wrong}")
-    records = {length: _count(given.file(length), f"{key}.path") for length in lengths}
+    records = {length: _expected(given, length, key) for length in lengths}
     return Task(
         benchmark=benchmark,
         dataset=dataset,
@@ -228,6 +285,17 @@ def _fields(given: DataSet, length: str, key: str) -> frozenset[str]:
     return frozenset(files.fields_of(first))
 
 
+def _expected(given: DataSet, length: str, key: str) -> int:
+    """How many records a data set has at a length: its file's lines, or what the entry says. Raises UserError."""
+    if given.path:
+        return _count(given.file(length), f"{key}.path")
+    if not isinstance(given.records, dict):
+        return int(given.records or 0)
+    if length not in given.records:
+        raise UserError(f"{key}.records: says nothing of {length}; name each of the lengths, or one number for all")
+    return given.records[length]
+
+
 def _count(path: str, key: str) -> int:
     """How many records a file has. Raises UserError if it cannot be read."""
     try:
@@ -259,17 +327,18 @@ def _check(row: files.Row, metric_name: str, where: str) -> None:
 
 
 def sources(task: Task, length: str, options: Options, resources: str) -> list[str]:
-    """The file that holds the records."""
-    return [options.datasets_from[task.dataset].file(length)]
+    """The file that holds the records, or the files of a folder with a data set. One on the hub has none here."""
+    given = options.datasets_from[task.dataset]
+    return [given.file(length)] if given.path else hub_rows.files_of(given.of_source(length)[0])
 
 
 def prepare(task: Task, length: str, options: Options, sources: Sequence[str]) -> Iterator[Record]:
     """The records of one data set at one length, in the file's order, checked one by one; they keep their fields.
 
     A question is named by its `_id`, as in LongBench, or by what it asks, as LV-Eval's. Raises UserError for a row that
-    is not in the format, and another number of rows than there was when the configuration was read.
+    is not in the format, and another number of rows than there was when the configuration was read, or than it says.
     """
-    n = task.records(length)
+    given, n = options.datasets_from[task.dataset], task.records(length)
 
     def make(index: int, row: files.Row, where: str) -> Record:
         _check(row, task.metric, where)
@@ -277,7 +346,23 @@ def prepare(task: Task, length: str, options: Options, sources: Sequence[str]) -
         name = named if isinstance(named, str) and named else question_id(task.dataset, row["input"], row["answers"])
         return Record(id=f"{task.dataset}_{length}_{index:04d}", question_id=name, fields=files.fields_of(row))
 
-    yield from files.read_records(sources[0], "", n, f"there were {n} when the configuration was read", make)
+    if given.path:
+        yield from files.read_records(sources[0], "", n, f"there were {n} when the configuration was read", make)
+        return
+    place, count = given.of_source(length), 0
+    named = f"data set {place[0]}, split {place[2]}"
+    prompt = options.prompts.get(task.dataset, task.prompt)
+    for count, row in enumerate(hub_rows.read(*place), 1):
+        where = f"{named}, record {count}"
+        record = make(count - 1, hub_rows.renamed(row, given.fields, where), where)
+        if count == 1 and (wrong := template_error(str(prompt), set(record.fields))):
+            raise UserError(f"benchmarks.{task.benchmark}: the prompt of {task.dataset} {wrong}")
+        yield record
+    if count != n:
+        raise UserError(
+            f"{named}: it has {count} records, but benchmarks.{task.benchmark}.datasets_from.{task.dataset}.records "
+            f"says {n}"
+        )
 
 
 def _without_levels(summaries: Sequence[CellSummary]) -> bool:

@@ -9,6 +9,8 @@ import csv
 import hashlib
 import io
 import json
+import lzma
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from longflow.errors import UserError
-from longflow.jsonio import parse_jsonl, read_jsonl
+from longflow.jsonio import DECODER, parse_jsonl, read_jsonl, unreadable
 from longflow.records import Record
 
 Row = dict[str, Any]
@@ -25,6 +27,12 @@ RESERVED = ("id", "question_id", "evidence", "confusing")
 
 CHUNK = 1 << 20
 """Characters of a JSON list that are read at a time."""
+
+LONGEST_ROW = 1 << 28
+"""Bytes of a row in an archive: a hundred times the longest there are. What is longer is no row but a bomb."""
+
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, RuntimeError)
+"""What reading a damaged archive may raise, beside OSError."""
 
 
 def find(places: Sequence[Path], what: str) -> str:
@@ -50,11 +58,15 @@ def read_records(
     Raises UserError for a file that cannot be read, a row that is not JSON, and another number of rows.
     """
     where, rows = _open_rows(Path(path), member)
+    # Bzip2 says OSError to what is damaged; of a file that is no archive that is the disk's word.
+    damage = (*_DAMAGE, OSError) if path.endswith(".zip") else _DAMAGE
     count = 0
     try:
         for count, row in enumerate(rows, 1):
+            if count > expected:  # at once: there may be any number of them
+                raise UserError(f"{where}: at least {count} records, but {what}; another file was expected")
             yield make(count - 1, row, f"{where}, record {count}")
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+    except damage as error:
         raise UserError(
             f"{where}: damaged after record {count} ({error}); delete it to have it fetched again"
         ) from error
@@ -73,11 +85,22 @@ def _open_rows(path: Path, member: str) -> tuple[str, Iterator[Row]]:
         # Members are read in place, never unpacked, so a member's name cannot lead anywhere.
         name = next((name for name in archive.namelist() if name.rsplit("/", 1)[-1] == member), None)
         stream = archive.open(name) if name is not None else None
-    except (OSError, zipfile.BadZipFile, RuntimeError) as error:
+    except (OSError, *_DAMAGE) as error:
         raise UserError(f"{path}: not a readable zip archive ({error}); delete it to have it fetched again") from error
     if stream is None:
         raise UserError(f"{path}: holds no {member}; it has {', '.join(archive.namelist()[:6]) or 'nothing'}")
-    return f"{path}:{name}", parse_jsonl(stream, f"{path}:{name}")
+    return f"{path}:{name}", parse_jsonl(_lines(stream, f"{path}:{name}"), f"{path}:{name}")
+
+
+def _lines(stream: IO[bytes], where: str) -> Iterator[bytes]:
+    """The lines of an archive's member, which may be a thousand times as long as the archive."""
+    number = 0
+    with stream:
+        while line := stream.readline(LONGEST_ROW + 1):
+            number += 1
+            if len(line) > LONGEST_ROW:
+                raise UserError(f"{where}, line {number}: longer than {LONGEST_ROW >> 20} MB; rows were expected")
+            yield line
 
 
 def read_json_list(path: str | Path) -> Iterator[Row]:
@@ -100,7 +123,6 @@ def _objects(stream: IO[str], where: str) -> Iterator[Row]:
     buffer = stream.read(CHUNK).lstrip()
     if not buffer.startswith("["):
         raise UserError(f"{where}: a JSON list of records was expected; it begins with {buffer[:20]!r}")
-    decoder = json.JSONDecoder(parse_constant=_no_number)
     buffer, count = buffer[1:], 0
     while True:
         buffer = buffer.lstrip()
@@ -115,7 +137,7 @@ def _objects(stream: IO[str], where: str) -> Iterator[Row]:
             start = 1 if count else 0
             while start < len(buffer) and buffer[start].isspace():
                 start += 1
-            value, end = decoder.raw_decode(buffer, start)
+            value, end = DECODER.raw_decode(buffer, start)
         except json.JSONDecodeError as error:
             # A text that ends too early fails at its end, or at the beginning of its last string.
             early = error.msg.startswith("Unterminated string") or error.pos >= len(buffer) - 16
@@ -126,21 +148,14 @@ def _objects(stream: IO[str], where: str) -> Iterator[Row]:
                 raise UserError(f"{where}: {place} record {count + 1} ({error.msg})") from error
             buffer += more
             continue
-        except _NotJSONError as error:
-            raise UserError(f"{where}: {error} in record {count + 1} is not JSON; null was expected") from error
+        except (ValueError, RecursionError) as error:
+            what, why = unreadable(error)
+            raise UserError(f"{where}: {what} in record {count + 1} {why}") from error
         count += 1
         if not isinstance(value, dict):
             raise UserError(f"{where}: record {count} should be a JSON object, found {type(value).__name__}")
         buffer = buffer[end:]
         yield value
-
-
-class _NotJSONError(Exception):
-    """NaN or an infinity, which Python reads and JSON does not have."""
-
-
-def _no_number(name: str) -> None:
-    raise _NotJSONError(name)
 
 
 def require(row: Row, kinds: Mapping[str, type], where: str) -> None:

@@ -178,6 +178,12 @@ def _accuracies(summary: CellSummary) -> list[float | None]:
     return [round(100 * part["total"] / part["n"], 1) if part["n"] else None for part in parts]
 
 
+def _name(summary: CellSummary) -> str:
+    """A row's name in result.txt: the model, with the setting behind it as the reference names its files."""
+    model, setting = summary["model"], summary.get("setting", "full")
+    return str(model) if setting == "full" else f"{model}_{setting}"
+
+
 def result_json(summaries: Sequence[CellSummary]) -> str:
     """The columns of the reference's result.txt as JSON, indented by 4. An empty group, its error, is null."""
     row = _accuracies(summaries[0]) if summaries else []
@@ -186,7 +192,7 @@ def result_json(summaries: Sequence[CellSummary]) -> str:
 
 def result_csv(summaries: Sequence[CellSummary]) -> str:
     """result.txt as the reference's result.py writes it, with commas for its tabs; an empty group is an empty field."""
-    return files.csv_table(("Model", *FIGURES), [(s["model"], *_accuracies(s)) for s in summaries])
+    return files.csv_table(("Model", *FIGURES), [(_name(s), *_accuracies(s)) for s in summaries])
 
 
 def prompt_limit(window: int) -> int:

@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from longflow.errors import UserError
 
-Prompt = str | list[dict[str, str]]
-"""What is sent: a text, or the messages of a chat for a server that wraps them itself."""
+Prompt = str | list[dict[str, str]] | list[int]
+"""What is sent: a text, the messages of a chat for a server that wraps them itself, or token ids as they are."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class Completion:
     """The answer to the request of the same key.
 
     `text` is the decoded answer without special tokens. `finish_reason` is "stop" or "length"; a request that could
-    not be answered has "error" with one line of reason in `error` and an empty text.
+    not be answered has "error" with one line of reason in `error` and an empty text. `cached_tokens` are those of the
+    prompt that a server had in its cache; `note` is a line on how the answer was made, where that was out of the way.
     """
 
     key: str
@@ -70,6 +71,8 @@ class Completion:
     answer_tokens: int | None = None
     seconds: float | None = None
     error: str | None = None
+    cached_tokens: int | None = None
+    note: str | None = None
 
 
 class Tokenizer(Protocol):
@@ -119,6 +122,16 @@ ENGINES = {
 """The engines that come with longflow, by the name a model's entry gives."""
 
 
+def engine_class(name: str) -> Any:
+    """What an engine's name stands for. Raises UserError naming what could not be imported."""
+    module, _, attribute = ENGINES.get(name, name).partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # anybody's module may raise anything
+        words = " ".join(str(error).split())
+        raise UserError(f"engine {name!r} cannot be loaded: {type(error).__name__}: {words}") from error
+
+
 def load_engine(name: str, entry: dict[str, Any], location: str | None) -> Engine:
     """Build the engine of a model's entry.
 
@@ -129,13 +142,13 @@ def load_engine(name: str, entry: dict[str, Any], location: str | None) -> Engin
 
     Raises UserError naming what could not be imported or is not an engine.
     """
-    target = ENGINES.get(name, name)
-    module, _, attribute = target.partition(":")
+    factory = engine_class(name)
     try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"engine {name!r} cannot be loaded: {error}") from error
-    engine = factory(entry, location)
+        engine = factory(entry, location)
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # anybody's class may raise anything
+        raise UserError(f"engine {name!r} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(engine, Engine):
         raise UserError(f"engine {name!r} is not an engine: it needs the methods tokenizer, generate and close")
     return engine

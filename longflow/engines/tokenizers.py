@@ -18,6 +18,9 @@ from longflow.errors import UserError
 CHAT_DATE = "2024-07-26"
 """The day that chat templates are told it is, unless the model's entry names another."""
 
+CHATGLM3_TOKENS = ("[gMASK]", "sop", "<|user|>", "<|assistant|>")
+"""What ChatGLM3 begins a text, a user's turn and its own turn with."""
+
 TIKTOKEN = "tiktoken:"
 """Prefix of a tokenizer that is one of tiktoken's: followed by the name of a model or of an encoding."""
 
@@ -111,6 +114,46 @@ class HuggingFaceTokenizer:
         except jinja2.TemplateError as error:
             raise UserError(f"chat template of tokenizer {self._name}: {one_line(error)}") from error
         return str(text)
+
+    def chatglm3(self, prompt: str) -> list[int]:
+        """The prompt as one user turn of ChatGLM3, as token ids, up to where the answer begins.
+
+        This is what the tokenizer's own `build_chat_input` gives, which LongBench's pred.py (THUDM/LongBench at
+        2e00731f) sends as it is. That method came as code with the model, which recent versions of transformers often
+        cannot run. A tokenizer that has the tokens and not the method is used to the same end: [gMASK], sop,
+        <|user|>, the ids of a line end, the ids of the prompt, <|assistant|>, the two texts tokenised apart, without
+        special tokens, and a text such as <|user|> within the prompt left a text.
+
+        Raises UserError where the tokenizer has neither, or its own method fails.
+        """
+        build = getattr(self.inner, "build_chat_input", None)
+        if build is not None:
+            try:
+                ids = build(prompt)["input_ids"]
+            except Exception as error:
+                raise UserError(
+                    f"tokenizer {self._name}: its build_chat_input cannot be run ({one_line(error)}); a converted "
+                    "tokenizer without that method can be named under tokenizer:"
+                ) from error
+            return [int(token) for token in (ids[0] if _is_batch(ids) else ids)]
+        vocabulary = self.inner.get_vocab()
+        missing = [token for token in CHATGLM3_TOKENS if token not in vocabulary]
+        if missing:
+            raise UserError(
+                f"tokenizer {self._name}: it has no build_chat_input and no token {missing[0]}, so it is not ChatGLM3's"
+            )
+        mask, sop, user, assistant = (int(vocabulary[token]) for token in CHATGLM3_TOKENS)
+        return [mask, sop, user, *self._plain("\n"), *self._plain(prompt), assistant]
+
+    def _plain(self, text: str) -> list[int]:
+        """Token ids of a text in which nothing is a special token."""
+        encoded = self.inner(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
+        return list(encoded["input_ids"])
+
+
+def _is_batch(ids: Any) -> bool:
+    """Whether token ids are those of a list of texts (a list, an array or a tensor of them)."""
+    return hasattr(ids[0], "__len__") and getattr(ids[0], "ndim", 1) > 0
 
 
 @contextlib.contextmanager

@@ -1,14 +1,19 @@
-"""The transformers engine: `generate` of the transformers library, one request after another.
+"""The transformers engine: causal language models of the transformers library, one request after another.
 
 Texts equal those of the references' own loops (LV-Eval prediction.py, LongBench pred.py: tokenise, `generate` with
 batch size 1 and do_sample=False, decode the new ids without special tokens) in float32. Batch size 1 is not laziness:
 padding switches off the causal attention kernels and costs more than batches of long prompts bring.
+
+Greedy requests to a model whose layers all have full attention are answered by a loop of our own (`decoding.py`), which
+computes a prompt in chunks and a shared beginning once; sampled ones, and other models, by the library's `generate`.
+Which of the two it is depends on the model and on whether the request samples, never on the prompts.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib.util
+import inspect
 import logging
 import time
 from collections.abc import Iterable, Iterator
@@ -17,7 +22,10 @@ from typing import Any
 
 import torch
 
-from longflow.engines import Completion, Generation, Request
+from longflow.engines import Completion, Generation, Request, attention
+from longflow.engines.ahead import Ahead, Waiting, as_ids
+from longflow.engines.decoding import Decoder, Ids, heeds
+from longflow.engines.kvcache import is_plain
 from longflow.engines.tokenizers import CHAT_DATE, HuggingFaceTokenizer, one_line
 from longflow.errors import UserError, nearest
 from longflow.models import merged_config, window_of
@@ -26,6 +34,12 @@ log = logging.getLogger(__name__)
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 """Settings of a model's generation_config.json that only sampling heeds; set without sampling they give warnings."""
+
+_LENGTH_DEPENDENT = ("dynamic", "longrope")
+"""RoPE scalings under which a position is encoded otherwise in a longer text: chunks would change the text."""
+
+_SMALLEST_CHUNK = 64
+"""Where memory is short a prompt is tried again in chunks of a quarter, down to this many tokens."""
 
 _OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "status_alloc_failed")
 """How torch words a RuntimeError for memory that it did not get, on the CPU and from CUDA's libraries."""
@@ -36,10 +50,12 @@ class TransformersEngine:
 
     Args:
         entry: the model's entry; the keys read are path, tokenizer, dtype, attention, gpu, threads, window,
-            trust_remote_code, config_overrides and chat_date (docs/engines.md describes them).
+            trust_remote_code, config_overrides, chat_date, prefill_chunk, share_prefixes, prompt_lookup, kv_offload and
+            decode (docs/engines.md describes them).
         location: the folder with the model's files. Nothing is fetched from anywhere.
 
-    The model is loaded at the first request. Requests are answered in the order given.
+    The model is loaded at the first request. Requests are answered in the order given, but those that share a beginning
+    come together.
     """
 
     def __init__(self, entry: dict[str, Any], location: str | None) -> None:
@@ -53,6 +69,11 @@ class TransformersEngine:
         self._window: int | None = None
         self._eos: frozenset[int] = frozenset()
         self._top_k: int | None = None
+        self._decoder: Decoder | None = None
+        if entry.get("decode") == "merged":
+            raise UserError(
+                f"model {self._name}: decode: merged is not available for the transformers engine; decode: single is"
+            )
 
     def tokenizer(self) -> HuggingFaceTokenizer:
         """The model's tokenizer (or the one that its entry names), without loading the model."""
@@ -66,59 +87,118 @@ class TransformersEngine:
         return self._tokenizer
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
-        """Answer the requests one by one.
+        """Answer the requests one by one, in an order in which shared beginnings meet.
 
         A request that does not fit into the model's window or into memory, or that fails in another way, gives a
         completion with finish reason "error"; the others go on. Raises UserError if the model cannot be loaded or the
-        GPU was lost.
+        GPU was lost. `requests` is read ahead in a thread, but never while the caller has a completion in its hands.
         """
-        for request in requests:
+        with Ahead(requests, self._prepare) as ahead:
+            if not ahead.start():
+                return
             if self._model is None:
                 self._load()
-            yield self._answer(request)
+            while (waiting := ahead.take(self._shared)) is not None:
+                completion = self._answer(waiting)
+                with ahead.caller():
+                    yield completion
 
     def close(self) -> None:
         """Let the model go and give its memory back."""
-        self._model = None
+        self._model = self._decoder = None
         _free_memory()
 
-    def _answer(self, request: Request) -> Completion:
-        start = time.perf_counter()
-        length = None
+    def _prepare(self, request: Request) -> Waiting:
+        """Tokenise a request. A prompt that cannot be tokenised fails by itself."""
+        ids, reason = as_ids([]), None
         try:
-            if not isinstance(request.prompt, str):
-                raise TypeError("the transformers engine takes a text, not a list of messages")
-            prompt_ids = self.tokenizer().encode(request.prompt, request.special_tokens)
-            length = len(prompt_ids)
-            reason = self._refusal(length, request.generation.max_new_tokens)
-            if reason is None:
-                new_ids = self._generate(prompt_ids, request.generation)
-                text = self.tokenizer().decode(new_ids)
+            prompt = request.prompt
+            if isinstance(prompt, str):
+                ids = as_ids(self.tokenizer().encode(prompt, request.special_tokens))
+            elif all(isinstance(part, int) for part in prompt):
+                ids = as_ids([part for part in prompt if isinstance(part, int)])
+            else:
+                raise TypeError("the transformers engine takes a text or token ids, not a list of messages")
         except UserError:
             raise
         except Exception as error:
-            full = _is_out_of_memory(error)
-            if not full and _is_gpu_lost(error):
-                raise UserError(
-                    f"request {request.name}: the GPU can be used no more ({one_line(error)}); run again, what was "
-                    "answered is kept"
-                ) from error
-            reason = f"out of memory with a prompt of {length} tokens ({one_line(error)})" if full else one_line(error)
-        if reason is not None:
+            reason = one_line(error)
+        return Waiting(request.key, request.name, request.generation, ids, reason)
+
+    def _shared(self, ids: Ids) -> int:
+        """How much of a prompt is in the KV cache already."""
+        if self._decoder is None or not self._entry.get("share_prefixes", True):
+            return 0
+        return self._decoder.reusable(ids)
+
+    def _answer(self, waiting: Waiting) -> Completion:
+        start = time.perf_counter()
+        length, generation = len(waiting.ids), waiting.generation
+        reason = waiting.error or self._refusal(length, generation.max_new_tokens)
+        new_ids, note = None, None
+        for chunk in self._chunks(waiting) if reason is None else ():
+            reason, full = None, False
+            try:
+                new_ids = self._generate(waiting.ids, generation, chunk)
+            except UserError:
+                raise
+            except Exception as error:
+                full = _is_out_of_memory(error)
+                if not full and _is_gpu_lost(error):
+                    raise UserError(
+                        f"request {waiting.name}: the GPU can be used no more ({one_line(error)}); run again, what was "
+                        "answered is kept"
+                    ) from error
+                reason = one_line(error)
+            if new_ids is not None:
+                if chunk is not None:
+                    note = f"memory was short: computed with prefill_chunk {chunk}"
+                    log.warning("request %s: %s", waiting.name, note)
+                break
             # Only here, with the exception and the tensors that its traceback held gone, can memory be given back.
+            needs = self._needs(length + generation.max_new_tokens)
+            if self._decoder is not None:
+                self._decoder.forget()
             _free_memory()
-            log.warning("request %s: %s", request.name, reason)
-            return Completion(request.key, "", "error", prompt_tokens=length, error=reason)
-        ends = self._ends(request.generation)
-        stopped = len(new_ids) < request.generation.max_new_tokens or new_ids[-1] in ends
+            if not full:
+                break
+            reason = f"out of memory with a prompt of {length} tokens{needs} ({reason})"
+        if new_ids is None:
+            log.warning("request %s: %s", waiting.name, reason)
+            length_known = None if waiting.error else length
+            return Completion(waiting.key, "", "error", prompt_tokens=length_known, error=reason)
+        ends = self._ends(generation)
+        stopped = len(new_ids) < generation.max_new_tokens or new_ids[-1] in ends
         return Completion(
-            request.key,
-            text,
+            waiting.key,
+            self.tokenizer().decode(new_ids),
             "stop" if stopped else "length",
             prompt_tokens=length,
             answer_tokens=len(new_ids),
             seconds=time.perf_counter() - start,
+            note=note,
         )
+
+    def _chunks(self, waiting: Waiting) -> Iterator[int | None]:
+        """The chunk sizes with which a prompt is tried while memory is short: the configured one (None), then less."""
+        yield None
+        if self._decoder is None or waiting.generation.temperature > 0:
+            return
+        size = min(int(self._entry.get("prefill_chunk") or 0) or len(waiting.ids), len(waiting.ids))
+        while size > _SMALLEST_CHUNK:
+            size = max(size // 4, _SMALLEST_CHUNK)
+            yield size
+
+    def _needs(self, tokens: int) -> str:
+        """What the KV cache of so many tokens takes, for the message about memory; nothing where it is not known."""
+        config = self._model.config.get_text_config(decoder=True)
+        heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", None)
+        layers = getattr(config, "num_hidden_layers", None)
+        if self._decoder is None or not heads or not layers:
+            return ""
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        needed = 2 * layers * heads * size * self._model.dtype.itemsize * tokens
+        return f": its KV cache alone takes {needed / 2**20:,.0f} MiB"
 
     def _ends(self, generation: Generation) -> set[int]:
         """The ids that end an answer: the model's own and, where asked, what the tokenizer makes of a line end.
@@ -142,8 +222,16 @@ class TransformersEngine:
         return None
 
     @torch.inference_mode()
-    def _generate(self, prompt_ids: list[int], generation: Generation) -> list[int]:
-        """The ids that the model adds to a prompt: at most max_new_tokens, the last one an eos id if it stopped."""
+    def _generate(self, prompt_ids: Ids, generation: Generation, chunk: int | None) -> list[int]:
+        """The ids that the model adds to a prompt: at most max_new_tokens, the last one an eos id if it stopped.
+
+        `chunk` is a smaller chunk than the configured one, for the second try of a prompt for which memory was short.
+        """
+        if self._decoder is not None and generation.temperature == 0:
+            ends = frozenset(self._ends(generation))
+            return self._decoder.answer(
+                prompt_ids, generation.max_new_tokens, ends, generation.min_new_tokens, chunk=chunk
+            )
         settings: dict[str, Any] = {"max_new_tokens": generation.max_new_tokens, "do_sample": False}
         if generation.temperature > 0:
             settings |= {"do_sample": True, "temperature": generation.temperature, "top_p": generation.top_p}
@@ -154,7 +242,7 @@ class TransformersEngine:
             settings["min_new_tokens"] = generation.min_new_tokens
         if generation.stop_newline:
             settings["eos_token_id"] = sorted(self._ends(generation))
-        input_ids = torch.tensor([prompt_ids], dtype=torch.long, device=self._model.device)
+        input_ids = torch.from_numpy(prompt_ids).to(self._model.device, torch.long)[None]
         output = self._model.generate(
             input_ids=input_ids,
             attention_mask=torch.ones_like(input_ids),
@@ -214,6 +302,40 @@ class TransformersEngine:
                 setattr(own, name, None)
         own.max_length = None  # max_new_tokens of the request decides
         self._model = model.eval()
+        self._decoder = self._own_loop(model)
+
+    def _own_loop(self, model: Any) -> Decoder | None:
+        """The decoder for this model, or None if it has to be left to the library's `generate`.
+
+        It is left to it if its code is its own, if a layer keeps anything but the keys and values of all tokens, if its
+        positions depend on the length of the text, or if its generation config asks for more than is heeded here.
+        """
+        entry, config = self._entry, model.config.get_text_config(decoder=True)
+        settings = {name: value for name, value in model.generation_config.to_diff_dict().items() if value is not None}
+        scaling = getattr(config, "rope_parameters", None) or {}
+        own = (
+            type(model).__module__.startswith("transformers.models.")
+            and is_plain(model.config)
+            and heeds(settings)
+            and not any(word in str(scaling) for word in _LENGTH_DEPENDENT)
+            and {"cache", "logits_to_keep"} <= set(inspect.signature(model.forward).parameters)
+        )
+        if entry.get("kv_offload") and not (own and torch.cuda.is_available() and int(entry.get("gpu") or 0)):
+            why = "needs a GPU (gpu: 1 or more)" if own else "is not there for models whose layers are not all plain"
+            raise UserError(f"model {self._name}: kv_offload: true {why}; set kv_offload: false")
+        if not own:
+            log.info("%s is answered by the library's generate: no chunks, no shared prefixes", self._name)
+            return None
+        if entry["attention"] == "sdpa" and model._can_set_attn_implementation():
+            attention.register()
+            model.set_attn_implementation(attention.NAME)
+        return Decoder(
+            model,
+            chunk=int(entry.get("prefill_chunk") or 0),
+            lookup=int(entry.get("prompt_lookup") or 0),
+            offload=bool(entry.get("kv_offload")),
+            penalty=float(model.generation_config.repetition_penalty or 1.0),
+        )
 
     def _config(self) -> Any:
         """The model's configuration with the entry's overrides; sets the window. Raises UserError."""

@@ -44,7 +44,8 @@ def retrieve(record_fields: Mapping[str, Any], query: str, options: RagOptions) 
     best = best_first(values)[: options.top_n]
     numbered = options.form == "numbered"
     separator = "\n\n" if numbered else options.separator
-    text, used = "", []
+    text = ""
+    used: list[dict[str, Any]] = []
     for number, index in enumerate(sorted(best) if options.document_order else best, 1):
         chunk = chunks[index]
         text += (separator if number > 1 else "") + (f"Retrieved chunk {number}: " if numbered else "")
@@ -59,6 +60,12 @@ def retrieve(record_fields: Mapping[str, Any], query: str, options: RagOptions) 
             }
         )
         text += chunk.content
+    if numbered and used:
+        # The reference strips a context that it fills in. It begins with words, so only the last chunk can change.
+        text, last = text.rstrip(), used[-1]
+        last["content"] = last["content"].rstrip()
+        if last["start"] is not None:
+            last["end"] = last["start"] + len(context[last["start"] : last["end"]].rstrip())
     return text, used
 
 

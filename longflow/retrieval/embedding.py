@@ -1,31 +1,32 @@
 """Dense retrieval: embeddings of questions and chunks by a model run here or by a server.
 
-A model is run with plain transformers. What a sentence-transformers folder says about itself is followed: pooling,
-normalisation, the longest input. A model that says nothing, such as facebook/mcontriever, is pooled by the mean over
-its tokens, at most 512 of them, which is what LongBench's reference does (THUDM/LongBench at 2e00731f,
-LongBench/retrieval/contriever). The reference computes in float16; here it is float32.
+A model is run by sentence-transformers, which follows what the model says of itself: its modules, its longest input,
+its prompts. A model that says nothing, such as facebook/mcontriever, is pooled by the mean over its tokens, at most 512
+of them, which is what LongBench's reference does (THUDM/LongBench at 2e00731f, LongBench/retrieval/contriever). The
+reference computes in float16; here it is float32.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from longflow.engines.tokenizers import one_line
 from longflow.errors import UserError
-from longflow.jsonio import read_json
 from longflow.retrieval.options import RagOptions
 
 Matrix = npt.NDArray[np.float32]
+Role = Literal["query", "document"]
 
 LONGEST_INPUT = 512
-"""Tokens of a text that a model without a word of its own about it gets to see."""
+"""Tokens of a text that a model gets to see which is no sentence-transformers model."""
 BATCH = 32
 """Texts embedded at a time."""
 RETRIES = 6
@@ -35,8 +36,11 @@ RETRIES = 6
 class Encoder(Protocol):
     """What gives embeddings."""
 
-    def encode(self, texts: Sequence[str]) -> Matrix:
-        """Embeddings of texts, one a row. Raises UserError."""
+    def encode(self, texts: Sequence[str], role: Role, prefix: str | None) -> Matrix:
+        """Embeddings of texts, one a row, of questions or of chunks.
+
+        `prefix` stands before each text; None is the model's own for the role, if it has one. Raises UserError.
+        """
         ...
 
     def __hash__(self) -> int: ...
@@ -46,138 +50,101 @@ def similarities(query: str, chunks: Sequence[str], options: RagOptions) -> list
     """Similarity of each chunk to the question. Raises UserError naming the model and what is wrong."""
     assert options.model is not None
     if options.base_url is None:
-        encoder: Encoder = _local(os.path.expanduser(options.model), "cuda" if options.gpu else "cpu")
+        device = "cuda" if options.gpu else "cpu"
+        name = os.path.expanduser(options.model)
+        encoder: Encoder = _local(name, options.revision, device, options.trust_remote_code)
     else:
         encoder = _server(options.model, options.base_url, options.api_key_env)
-    question = _prepared(query, options.query_prefix, options)
-    texts = [_prepared(chunk.strip(), options.chunk_prefix, options) for chunk in chunks]
-    vectors = np.concatenate([encoder.encode([question]), _embedded(encoder, tuple(texts))]).astype(np.float64)
+    texts = [chunk.strip() for chunk in chunks]
+    if options.lowercase:
+        query, texts = query.lower(), [text.lower() for text in texts]
+    question = encoder.encode([query], "query", options.query_prefix)
+    vectors = np.concatenate([question, _embedded(encoder, tuple(texts), options.chunk_prefix)]).astype(np.float64)
     if options.similarity == "cosine":
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return [float(value) for value in vectors[1:] @ vectors[0]]
 
 
 @functools.lru_cache(maxsize=1)
-def _embedded(encoder: Encoder, texts: tuple[str, ...]) -> Matrix:
+def _embedded(encoder: Encoder, texts: tuple[str, ...], prefix: str | None) -> Matrix:
     """The embeddings of the last document are kept: several questions on it often follow one another."""
-    return encoder.encode(texts)
-
-
-def _prepared(text: str, prefix: str, options: RagOptions) -> str:
-    return prefix + (text.lower() if options.lowercase else text)
+    return encoder.encode(texts, "document", prefix)
 
 
 class LocalEncoder:
-    """A model run here, in float32.
+    """A model run here by sentence-transformers, in float32.
 
     Args:
         name: a folder or a hub id.
+        revision: of the hub's repository; None is its main branch.
         device: cpu or cuda.
+        trust_remote_code: whether code that comes with the model may run.
 
-    Raises UserError if it cannot be loaded, or says that it needs what is not supported.
+    Raises UserError if it cannot be loaded.
     """
 
-    def __init__(self, name: str, device: str) -> None:
+    def __init__(self, name: str, revision: str | None, device: str, trust_remote_code: bool) -> None:
+        commit, says_how = _found(name, revision)
+        import sentence_transformers
         import torch
-        from transformers import AutoModel, AutoTokenizer
+        from transformers.utils import logging as transformers_logging
 
-        self._folder = Path(name) if Path(name).is_dir() else None
+        bars: Any = transformers_logging
+        bars.disable_progress_bar()  # logs are made of lines
+        library: Any = sentence_transformers
         self._name = name
-        self.pooling, self.normalize = self._modules()
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(name)
-            self._model = AutoModel.from_pretrained(name, dtype=torch.float32).to(device).eval()
+            self._model = library.SentenceTransformer(
+                name,
+                revision=commit,
+                device=device,
+                trust_remote_code=trust_remote_code,
+                model_kwargs={"dtype": torch.float32},
+            )
         except Exception as error:
             raise UserError(f"embedding model {name}: cannot be loaded ({one_line(error)})") from error
-        own = self._file("sentence_bert_config.json") or {}
-        longest = own.get("max_seq_length") or LONGEST_INPUT
-        self.longest_input = int(min(longest, self._tokenizer.model_max_length))
-        self._lowercase = bool(own.get("do_lower_case"))
-        self._device = device
+        if not says_how:
+            self._model.max_seq_length = min(self._model.max_seq_length or LONGEST_INPUT, LONGEST_INPUT)
 
-    def encode(self, texts: Sequence[str]) -> Matrix:
+    def encode(self, texts: Sequence[str], role: Role, prefix: str | None) -> Matrix:
         """Embeddings of texts, one a row; of a text that is too long only the beginning counts."""
-        import torch
-
-        # Neighbours of like length need little padding.
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        rows: dict[int, Matrix] = {}
-        for first in range(0, len(order), BATCH):
-            batch = order[first : first + BATCH]
-            encoded = self._tokenizer(
-                [texts[index].lower() if self._lowercase else texts[index] for index in batch],
-                padding=True,
-                truncation=True,
-                max_length=self.longest_input,
-                return_tensors="pt",
-            ).to(self._device)
-            with torch.inference_mode():
-                states = self._model(**encoded).last_hidden_state
-                if self.pooling == "cls":
-                    pooled = states[:, 0]
-                else:
-                    mask = encoded["attention_mask"].unsqueeze(-1)
-                    pooled = (states * mask).sum(dim=1) / mask.sum(dim=1)
-                if self.normalize:
-                    pooled = torch.nn.functional.normalize(pooled, dim=1)
-            rows.update(zip(batch, pooled.cpu().numpy(), strict=True))
-        return np.stack([rows[index] for index in range(len(texts))])
-
-    def _modules(self) -> tuple[str, bool]:
-        """Pooling (mean or cls) and whether embeddings are normalised, as modules.json of the model says."""
-        pooling, normalize = "mean", False
-        for module in self._file("modules.json") or []:
-            kind = str(module["type"]).rsplit(".", 1)[-1]
-            if kind == "Pooling":
-                pooling = self._pooling(f"{module['path']}/config.json")
-            elif kind == "Normalize":
-                normalize = True
-            elif kind != "Transformer":
-                raise UserError(
-                    f"embedding model {self._name}: its module {kind} is not supported; Transformer, Pooling (mean or "
-                    "cls) and Normalize are. A server that runs it can be used with base_url"
-                )
-        return pooling, normalize
-
-    def _pooling(self, file: str) -> str:
-        said = self._file(file) or {}
-        chosen = {key.removeprefix("pooling_mode_") for key in said if key.startswith("pooling_mode_") and said[key]}
-        if isinstance(said.get("pooling_mode"), str):
-            chosen.add(said["pooling_mode"])
-        names = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}
-        pooling = {names.get(each) for each in chosen}
-        if len(pooling) != 1 or None in pooling:
-            raise UserError(
-                f"embedding model {self._name}: its pooling ({', '.join(sorted(chosen)) or 'not given'}) is not "
-                "supported; mean and cls are. A server that runs it can be used with base_url"
-            )
-        return str(pooling.pop())
-
-    def _file(self, name: str) -> Any:
-        """A JSON file of the model, or None if it has none of that name. Raises UserError if it cannot be fetched."""
-        if self._folder is not None:
-            path = self._folder / name
-            return read_json(path) if path.is_file() else None
-        from huggingface_hub import hf_hub_download, try_to_load_from_cache
-        from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
-
-        cached = try_to_load_from_cache(self._name, name)
-        if cached is not None and not isinstance(cached, str):
-            return None  # the hub has said before that there is none
+        encode = self._model.encode_query if role == "query" else self._model.encode_document
         try:
-            return read_json(cached or hf_hub_download(self._name, name))
-        except RemoteEntryNotFoundError:
-            return None
-        except LocalEntryNotFoundError as error:
-            # Going on without it could mean another pooling than with it.
-            raise UserError(
-                f"embedding model {self._name}: {name} is not among what was downloaded and there is no network; "
-                "download the model whole, or name a folder"
-            ) from error
-        except UserError:
-            raise
+            found = encode(list(texts), prompt=prefix, batch_size=BATCH, show_progress_bar=False)
         except Exception as error:
-            raise UserError(f"embedding model {self._name}: {name} cannot be fetched ({one_line(error)})") from error
+            raise UserError(f"embedding model {self._name}: {one_line(error)}") from error
+        return np.asarray(found, dtype=np.float32)
+
+
+def _found(name: str, revision: str | None) -> tuple[str | None, bool]:
+    """The commit of a hub model (None for a folder), and whether the model is one of sentence-transformers.
+
+    Without a network the library takes a modules.json that was never downloaded for one that does not exist, and would
+    pool by the mean; so this is asked of the hub before. Raises UserError where it cannot be known, and for what is
+    neither a folder nor a hub id.
+    """
+    if Path(name).is_dir():
+        return None, (Path(name) / "modules.json").is_file()
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise UserError(f"embedding model {name}: no such folder, and it is not a hub id (org/name) either")
+    from huggingface_hub import hf_hub_download, resolve_revision, try_to_load_from_cache
+    from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError, RevisionResolutionError
+
+    try:
+        commit: str = resolve_revision(name, revision=revision or "main").resolved
+        cached = try_to_load_from_cache(name, "modules.json", revision=commit)
+        if cached is None:
+            cached = hf_hub_download(name, "modules.json", revision=commit)
+    except RemoteEntryNotFoundError:
+        cached = None
+    except (LocalEntryNotFoundError, RevisionResolutionError) as error:
+        raise UserError(
+            f"embedding model {name}: it was not downloaded, or not whole, and there is no network; download it, or "
+            "name a folder"
+        ) from error
+    except Exception as error:
+        raise UserError(f"embedding model {name}: cannot be fetched ({one_line(error)})") from error
+    return commit, isinstance(cached, str)  # another object says that the hub was asked before and has none
 
 
 class ServerEncoder:
@@ -196,11 +163,11 @@ class ServerEncoder:
             api_key=self._key, base_url=base_url, max_retries=RETRIES, timeout=120, http_client=http_client
         )
 
-    def encode(self, texts: Sequence[str]) -> Matrix:
+    def encode(self, texts: Sequence[str], role: Role, prefix: str | None) -> Matrix:
         """Embeddings of texts, one a row. An empty text, which servers refuse, is sent as a space."""
         rows: list[list[float]] = []
         for first in range(0, len(texts), BATCH):
-            rows += self._ask([text or " " for text in texts[first : first + BATCH]])
+            rows += self._ask([f"{prefix or ''}{text}" or " " for text in texts[first : first + BATCH]])
         return np.array(rows, dtype=np.float32)
 
     def _ask(self, texts: list[str]) -> list[list[float]]:

@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from longflow.paths import PathText
+from longflow.retrieval.identity import embedding_model_digest, tokenizer_digest
+
 
 class RagOptions(BaseModel):
     """The context is replaced by those of its parts that fit the question best."""
@@ -22,7 +25,7 @@ class RagOptions(BaseModel):
         description="Sentences packed into chunks as LongBench's reference does, or windows of a number of tokens.",
     )
     chunk_size: int = Field(200, ge=1, description="Words (Chinese characters) of a chunk, or tokens of a window.")
-    tokenizer: str | None = Field(
+    tokenizer: PathText | None = Field(
         None,
         validate_default=True,
         description="For token_windows: whose tokens; a folder, a hub id, or tiktoken:NAME.",
@@ -37,18 +40,28 @@ class RagOptions(BaseModel):
         "score", description="The best chunk first, as LongBench's reference does, or in the order of the document."
     )
     separator: str = Field("", description="Text between two chunks.")
-    model: str | None = Field(
+    model: PathText | None = Field(
         None,
         validate_default=True,
         description="For dense: a folder or hub id of a sentence-transformers or plain encoder model, or the model's "
         "name on the server.",
     )
+    revision: str | None = Field(
+        None,
+        description="For dense: revision of a model on the hub; default: its main branch. Only one that is "
+        "pinned here is known to stay.",
+    )
+    trust_remote_code: bool = Field(False, description="For dense: whether code that comes with the model may run.")
     similarity: Literal["inner", "cosine"] = Field(
         "inner", description="For dense: inner product, as the reference does with mContriever, or cosine."
     )
     lowercase: bool = Field(False, description="For dense: lower-case texts first, as the reference for mContriever.")
-    query_prefix: str = Field("", description="For dense: text before a question, where a model was trained with one.")
-    chunk_prefix: str = Field("", description="For dense: text before a chunk, where a model was trained with one.")
+    query_prefix: str | None = Field(
+        None, description="For dense: text before a question; default: what the model's own files say, or none."
+    )
+    chunk_prefix: str | None = Field(
+        None, description="For dense: text before a chunk; default: what the model's own files say, or none."
+    )
     base_url: str | None = Field(
         None, description="For dense: an OpenAI-compatible server (.../v1) that gives the embeddings."
     )
@@ -61,10 +74,18 @@ class RagOptions(BaseModel):
         return self.order == "document" or self.form == "numbered"
 
     def spec(self) -> dict[str, Any]:
-        """What of the options may change a context; the number of GPUs, an address and a key may not."""
+        """What of the options may change a context; the number of GPUs, an address and a key may not.
+
+        Of a model or tokenizer in a folder a digest is part of it, so that one trained anew in its old place is
+        noticed. Raises UserError for one with a torn or missing file.
+        """
         kept = self.model_dump(exclude={"gpu", "base_url", "api_key_env", "order"})
         order = "document" if self.document_order else "score"
-        return {**kept, "order": order, "from_server": self.base_url is not None}
+        files = {
+            "model": embedding_model_digest(self.model) if self.model and self.base_url is None else None,
+            "tokenizer": tokenizer_digest(self.tokenizer) if self.tokenizer else None,
+        }
+        return {**kept, "order": order, "from_server": self.base_url is not None, "files": files}
 
     @field_validator("tokenizer")
     @classmethod
