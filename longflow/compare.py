@@ -115,6 +115,8 @@ class Pair:
     scores: list[CellScores] = field(default_factory=list)
     only_a: list[str] = field(default_factory=list)
     only_b: list[str] = field(default_factory=list)
+    overall: Mapping[str, Any] | None = None
+    """The difference of the overall means over the cells that both have, A less B, as `statistics` tells it."""
 
     @property
     def equal(self) -> bool:
@@ -178,7 +180,31 @@ def _pair(a: Side, b: Side, table_a: tuple[str, str, str], table_b: tuple[str, s
         common = records_a.keys() & records_b.keys()
         differing = sum(records_a[name] != records_b[name] for name in common)
         made.scores.append(CellScores(cell, scores_a[cell]["score"], scores_b[cell]["score"], differing, len(common)))
+    if any(not cell.equal for cell in made.scores):
+        made.overall = _overall(a, b, made)
     return made
+
+
+def _overall(a: Side, b: Side, pair: Pair) -> Mapping[str, Any] | None:
+    """The paired difference of the overall means over the cells that both have; None where it cannot be told."""
+    from longflow import benchmarks
+    from longflow.statistics.analysis import analyse
+    from longflow.statistics.clusters import CellScores as Scored
+
+    benchmark = pair.a[0]
+    if benchmark not in benchmarks.names():  # a configuration's own one is not known here
+        return None
+    scored = []
+    for name, side, table in (("A", a, pair.a), ("B", b, pair.b)):
+        summaries = side.scores(table)
+        for cell in pair.scores:
+            path = side.results.joinpath("scores", *table, f"{cell.cell}.jsonl")
+            if not path.exists():
+                return None
+            summary = {**summaries[cell.cell], "model": name, "setting": pair.a[2]}
+            scored.append(Scored(summary, list(read_jsonl(path))))
+    families = analyse(benchmark, scored)["families"]
+    return next((family["differences"][0] for family in families if family["kind"] == "models"), None)
 
 
 def _order(cell: str) -> tuple[str, int, str]:
@@ -206,7 +232,6 @@ def text(found: Comparison, a: str, b: str) -> str:
             lines.append(f"  equal: protocol, records and the scores of {len(pair.scores)} cells")
             continue
         lines += _listed("protocol", pair.protocol) + _listed("records", pair.outcome) + _scores(pair)
-        # Paired statistics of the records (intervals, tests) belong here, below the scores they are about.
     for side, tables in (("A", found.only_a), ("B", found.only_b)):
         lines += ["", *(f"only in {side}: {table}" for table in tables)] if tables else []
     lines += ["", "equal" if found.equal else "different"]
@@ -229,9 +254,19 @@ def _scores(pair: Pair) -> list[str]:
         rows.append([cell.cell, _number(cell.a), _number(cell.b), change, f"{cell.differing} of {cell.common}"])
     widths = [max(len(row[column]) for row in rows) for column in range(5)] if rows else []
     lines = ["    " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    if pair.overall is not None:
+        lines.append("    " + _told(pair.overall))
     for side, cells in (("A", pair.only_a), ("B", pair.only_b)):
         lines += [f"    only in {side}: {cell}" for cell in cells]
     return [head, *lines]
+
+
+def _told(overall: Mapping[str, Any]) -> str:
+    """The difference of the overall means in words, B less A, over the records that were expected."""
+    low, high = -overall["high"], -overall["low"]
+    tested = f", p = {overall['p']:.4f} (paired on the same questions)" if overall["paired"] else " (not in pairs)"
+    interval = f"95 % interval {low:+.2f} to {high:+.2f}"
+    return f"B - A on the cells of both, over the records expected: {-overall['difference']:+.2f}, {interval}{tested}"
 
 
 def _number(value: Any) -> str:

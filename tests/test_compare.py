@@ -1,6 +1,7 @@
 """Two sets of results side by side: every difference is named, protocol first."""
 
 import copy
+import re
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ from conftest import ROOT
 from helpers_scores import summary
 
 from longflow.compare import ABSENT, Difference, differences
-from longflow.jsonio import write_json, write_jsonl
+from longflow.jsonio import read_json, write_json, write_jsonl
 
 PROTOCOL = {
     "benchmark": "demo",
@@ -127,3 +128,23 @@ def test_differences_are_those_of_the_values():
         Difference("new", ABSENT, False),
     ]
     assert list(differences({"x": 1}, {"x": True})) == [Difference("x", 1, True)]
+
+
+def test_the_difference_of_the_means_is_told_with_what_chance_would_do(tmp_path):
+    def side(name, scores):
+        results(tmp_path / name, scores=[(250, 100 * sum(scores) / len(scores))])
+        path = tmp_path / name / "scores/demo/small/full/needle_en/250.json"
+        write_json(path, {**read_json(path), "n": len(scores), "rows": len(scores), "n_expected": len(scores)})
+        lines = ({"id": f"r{i}", "question_id": f"q{i}", "score": x, "flags": []} for i, x in enumerate(scores))
+        write_jsonl(path.with_suffix(".jsonl"), lines)
+        return tmp_path / name
+
+    low = [0.2 + i / 40 for i in range(20)]
+    # Each of 20 questions is a tenth better: of 2 to the 20 ways to exchange the sides only two are as far apart.
+    _, text, _ = compare(side("a", low), side("b", [x + 0.1 for x in low]))
+    line = next(line for line in text.splitlines() if "B - A on the cells of both" in line)
+    assert "+10.00, 95 % interval " in line
+    assert "p = 0.0001 (paired" in line
+    _, text, _ = compare(side("c", low), side("d", [x + (0.1 if i % 2 else -0.1) for i, x in enumerate(low, 1)]))
+    line = next(line for line in text.splitlines() if "B - A on the cells of both" in line)
+    assert re.search(r": [+-]0\.00, 95 % interval -\d+\.\d+ to \+\d+\.\d+, p = 1\.0000", line), line
