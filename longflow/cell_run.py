@@ -17,7 +17,7 @@ from longflow.journal import Answer, Journal, Rendering
 from longflow.jsonio import digest
 from longflow.prompts import counts_special_tokens, post_process, render, truncate_middle, wrap
 from longflow.reasoning import Reasoning, take_apart
-from longflow.records import Prediction, Record, document_id, read_records
+from longflow.records import DOCUMENT, Prediction, Record, document_id, read_records
 from longflow.turns import Call, turns_of
 
 COMPUTE_FIELDS = (
@@ -114,7 +114,7 @@ class CellRun:
         self.engine = engine
         self.spec = job.spec
         self.chosen = chosen
-        self.turns = turns_of(self.spec.get("setting"), self.spec["prompt"])
+        self.turns = turns_of(self.spec.get("setting"), self.spec["prompt"], self.spec.get("language"))
         self.repeats = int(self.spec.get("repeats", 1))
         self.model_key = model_key(job.spec, job.model["identity"])
         # A benchmark may say that a data set's prompts are sent as they are, whatever the model's rule.
@@ -168,7 +168,9 @@ class CellRun:
             model = self.spec["model"]
             wrapper = wrap("", self.chat, self._tokenizer, model["chat_options"], messages=False)
             around = wrapper.tokens(self._tokenizer) or 0
-        answer = self.spec["generation"]["max_new_tokens"] + (self.reasoning.max_tokens if self.reasoning else 0)
+        setting = self.spec.get("setting") or {}
+        answer = max(self.spec["generation"]["max_new_tokens"], setting.get("max_new_tokens") or 0)
+        answer += self.reasoning.max_tokens if self.reasoning else 0
         if limit + around + answer > window:
             raise UserError(
                 f"{self.job.name}: a prompt of {limit} tokens, {around} of chat wrapper and {answer} of answer exceed "
@@ -200,7 +202,7 @@ class CellRun:
                         self.asked.add(request.key)
                         yield request
                 if last:
-                    kept = self.turns.kept(record, texts)
+                    kept = {**self.turns.kept(record, texts), **self._thoughts(index, repeat)}
                     self.rows.append(Row(_without_context(record), repeat, found[-1], kept))
                 else:
                     self._calls.setdefault((index, repeat), []).append(found)
@@ -233,9 +235,24 @@ class CellRun:
         """What the model answered in the turns so far."""
         answers = self.journal.answers
         return [
-            [self._answer(answers[rendering.key])[0] for rendering in calls]
+            [self._on_the_way(answers[rendering.key])[0] for rendering in calls]
             for calls in self._calls.get((index, repeat), [])
         ]
+
+    def _on_the_way(self, answer: Answer) -> tuple[str, dict[str, Any]]:
+        """As `_answer`, of a call before the last turn, which has a length of its own."""
+        return self._answer(answer, int(self.spec["setting"]["max_new_tokens"]))
+
+    def _thoughts(self, index: int, repeat: int) -> dict[str, Any]:
+        """What a thinking model thought in the turns before the last one, and whether it always came to its end."""
+        calls = self._calls.get((index, repeat), [])
+        if self.reasoning is None or not calls:
+            return {}
+        thought = [[self._on_the_way(self.journal.answers[rendering.key])[1] for rendering in turn] for turn in calls]
+        return {
+            "reasoning_before": [[each["reasoning"] for each in turn] for turn in thought],
+            "reasoning_before_closed": all(each["reasoning_closed"] for turn in thought for each in turn),
+        }
 
     def _failed(self, index: int, repeat: int) -> Rendering | None:
         """The first call of the turns so far that has no answer."""
@@ -348,7 +365,9 @@ class CellRun:
                 reason = self.failures.get(rendering.key, "the engine gave no answer")
                 yield replace(made, finish_reason="error", error=reason)
             else:
-                text, extra = self._answer(answer)
+                text, extra = self._answer(answer, int(self.spec["generation"]["max_new_tokens"]))
+                if row.kept.get("reasoning_before_closed") is False:
+                    extra["reasoning_closed"] = False  # it answered out of thoughts that were cut off
                 if answer.note:
                     extra["note"] = answer.note
                 yield replace(
@@ -360,12 +379,12 @@ class CellRun:
                     finish_reason=answer.finish_reason,
                 )
 
-    def _answer(self, answer: Answer) -> tuple[str, dict[str, Any]]:
-        """The answer in a model's text, and what else of it is kept: a thinking model's reasoning."""
+    def _answer(self, answer: Answer, most: int) -> tuple[str, dict[str, Any]]:
+        """The answer in a model's text, of at most so many tokens, and what else of it is kept: its reasoning."""
         if self.reasoning is None:
             return answer.text, {}
         thought = take_apart(answer.text, answer.finish_reason, self.reasoning)
-        text, most = thought.answer, self.spec["generation"]["max_new_tokens"]
+        text = thought.answer
         # The answer has its own limit, however little of the other was used. A token is a byte at least.
         if len(text.encode("utf-8", "replace")) > most and (tokenizer := self.tokenizer()) is not None:
             ids = tokenizer.encode(text, special_tokens=False)
@@ -407,6 +426,6 @@ def checked_answer(completion: Completion, libraries: str, engine: str) -> Answe
 def _without_context(record: Record) -> Record:
     """A record with its document's name in place of its text, which may be a megabyte and is not needed any more."""
     large = ("context", "template", "templates")
-    document = document_id(str(record.fields.get("context", "")))
+    document = record.fields.get(DOCUMENT) or document_id(str(record.fields.get("context", "")))
     kept = {name: value for name, value in record.fields.items() if name not in large}
-    return replace(record, fields={"document": document, **kept})
+    return replace(record, fields={**kept, DOCUMENT: document})

@@ -310,11 +310,19 @@ def predict_spec(config: Config, cell: Cell) -> str:
             "max_prompt_tokens": limit,
             "truncation": table.table.get("truncation", "middle"),
             "generation": generation(config, cell.benchmark, cell.model, cell.dataset),
-            "limit": config.run.limit,
+            "limit": limit_of(config, cell),
+            "language": task.language,
             "repeats": config.options[cell.benchmark].repeats,
             "version": INFERENCE_VERSION,
         }
     )
+
+
+def limit_of(config: Config, cell: Cell) -> int | None:
+    """How many rows of a cell's records file are taken: those of the run's first N records."""
+    task = benchmarks.load(cell.benchmark).task(cell.dataset)
+    rows = rows_per_record(config.settings.get(cell.setting), task)
+    return config.run.limit * rows if config.run.limit else None
 
 
 def expected_records(config: Config, benchmark: str, dataset: str, length: str, setting: str = FULL) -> int:
@@ -322,8 +330,16 @@ def expected_records(config: Config, benchmark: str, dataset: str, length: str, 
     options = config.options[benchmark]
     own = getattr(options, "records", None)
     task = benchmarks.load(benchmark).task(dataset)
-    n = (own or task.records(length)) * rows_per_record(config.settings.get(setting), task)
-    return min(n, config.run.limit or n)
+    n = own or task.records(length)
+    return min(n, config.run.limit or n) * rows_per_record(config.settings.get(setting), task)
+
+
+def expected_of(config: Config, cell: Cell) -> int:
+    """How many records a cell's predictions should have. Of those made elsewhere all are taken, whatever the limit."""
+    if isinstance(config.models[cell.model], ImportedModel):
+        own = getattr(config.options[cell.benchmark], "records", None)
+        return own or benchmarks.load(cell.benchmark).task(cell.dataset).records(cell.length)
+    return expected_records(config, cell.benchmark, cell.dataset, cell.length, cell.setting)
 
 
 def score_spec(config: Config, cell: Cell) -> str:
@@ -332,7 +348,7 @@ def score_spec(config: Config, cell: Cell) -> str:
 
     table = benchmarks.load(cell.benchmark)
     task, options = table.task(cell.dataset), config.options[cell.benchmark]
-    expected = expected_records(config, cell.benchmark, cell.dataset, cell.length, cell.setting)
+    expected = expected_of(config, cell)
     rotations = rows_per_record(config.settings.get(cell.setting), task)
     whole = expected == task.records(cell.length) * rotations
     imported_rows = isinstance(config.models[cell.model], ImportedModel)

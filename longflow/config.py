@@ -407,7 +407,7 @@ class Config:
             raise UserError(
                 f"{key}: a prompt limit of {limit} tokens ({why}{less}) leaves no prompt; at least 2 are needed"
             )
-        answer += thoughts
+        answer = max(answer + thoughts, getattr(self.settings.get(setting), "max_new_tokens", 0))
         answer += entry.reasoning.max_tokens if entry.reasoning else 0
         if window is not None and answer + 2 > window:
             raise UserError(

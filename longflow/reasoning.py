@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 
 class Markers(BaseModel):
@@ -14,6 +14,13 @@ class Markers(BaseModel):
 
     start: str = Field("<think>", min_length=1, description="What begins the reasoning; a chat template may write it.")
     end: str = Field("</think>", min_length=1, description="What ends it.")
+
+    @field_validator("end")
+    @classmethod
+    def _another_one(cls, value: str, info: ValidationInfo) -> str:
+        if value == info.data.get("start"):
+            raise ValueError("a text other than the one that begins the reasoning was expected")
+        return value
 
 
 class Reasoning(Markers):

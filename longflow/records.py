@@ -18,10 +18,15 @@ Span = tuple[int, int]
 """Start and end (exclusive) of a stretch of a record's context, in characters."""
 
 
-KEPT_FIELDS = (
-    *("_id", "domain", "sub_domain", "difficulty", "choice_A", "choice_B", "choice_C", "choice_D", "rotation"),
-)
+KEPT_FIELDS = (*("_id", "domain", "sub_domain", "difficulty", "choice_A", "choice_B", "choice_C", "choice_D"),)
 """Fields of a benchmark's own that a prediction carries along, where its records have them."""
+
+
+DOCUMENT, ROTATION = "_document", "_rotation"
+"""Fields that settings give their records: the document that a question is about, and how its choices are turned.
+
+Named so that they are no record's own.
+"""
 
 
 def question_id(dataset: str, question: str, answers: list[str]) -> str:
@@ -126,7 +131,8 @@ class Prediction:
             **{name: fields[name] for name in KEPT_FIELDS if name in fields},
             "id": self.record.id,
             "question_id": self.record.question_id,
-            "document": fields.get("document"),
+            "document": fields.get(DOCUMENT),
+            **({"rotation": fields[ROTATION]} if ROTATION in fields else {}),
             "prompt_tokens": self.prompt_tokens,
             "sent_tokens": self.sent_tokens,
             "answer_tokens": self.answer_tokens,

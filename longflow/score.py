@@ -90,7 +90,8 @@ class CellScorer:
         """
         index = self._rows
         self._rows += 1
-        if self._repeated(row) and self._which == "distinct":
+        again = self._repeated(row)
+        if again and self._which == "distinct":
             return None
         failed = bool(row.get("error"))
         try:
@@ -105,17 +106,18 @@ class CellScorer:
         self._count("reasoning_open", row.get("reasoning_closed") is False)
         self._add_sent(row.get("sent_tokens"))
         if outcome is not None:
-            self._add_outcome(outcome, repeat, groups)
+            self._add_outcome(outcome, repeat, groups, again)
             self._with_keywords += bool(row.get("gold_ans"))
             self._count("empty", not failed and _blank(row))
-        return self._line(row, index, outcome, groups)
+        return self._line(row, index, outcome, groups, again)
 
     def summary(self) -> dict[str, Any]:
         """The cell's summary so far.
 
         `score` is what the reference prints for the rows that have an answer, None if there are none (the reference
         ends with an error); `score_expected` divides by the records there should be, so that missing and failed ones
-        count 0, or by those there are if there are more. Both are percentages with two decimals, as is `plain`, the
+        count 0, or by those there are if there are more; of more rows than expected, equal ones count once.
+        Both are percentages with two decimals, as is `plain`, the
         mean without the keyword gate; `total` and `plain_total` are the sums behind them, unrounded. `rows` counts all
         rows found, `n` those that were scored. `groups` has score, score_expected, total, n and n_expected of each
         group, in the order of the spec; a group that the spec does not know is expected to have the rows that were
@@ -181,11 +183,11 @@ class CellScorer:
             self._groups.setdefault(name, Tally()).rows += 1
         return groups
 
-    def _add_outcome(self, outcome: Outcome, repeat: Tally, groups: Iterable[str]) -> None:
+    def _add_outcome(self, outcome: Outcome, repeat: Tally, groups: Iterable[str], again: bool) -> None:
         chance = self._metric.chance
         guessed = outcome.score if chance is None or UNPARSED not in outcome.flags else chance
         for tally in (self._cell, repeat, *(self._groups[name] for name in groups)):
-            tally.add(outcome.score, guessed)
+            tally.add(outcome.score, guessed, again)
         self._plain_total += outcome.plain
         self._count("gated", outcome.gated)
         for flag in outcome.flags:
@@ -215,14 +217,15 @@ class CellScorer:
             flags=tuple(dict.fromkeys(flag for outcome in outcomes for flag in outcome.flags)),
         )
 
-    def _line(self, row: Row, index: int, outcome: Outcome | None, groups: list[str]) -> dict[str, Any]:
+    def _line(self, row: Row, index: int, outcome: Outcome | None, groups: list[str], again: bool) -> dict[str, Any]:
         flags = list(outcome.flags) if outcome else []
         if outcome is None or row.get("error"):
             flags.append(FAILED)
         return {
             "id": str(row.get("id", row.get("_id", index))),
             "question_id": row.get("question_id", self._question_id(row)),
-            **{name: row[name] for name in ("document", "repeat", "rotation") if row.get(name) is not None},
+            **{name: row[name] for name, kind in _CARRIED.items() if isinstance(row.get(name), kind)},
+            **({"again": True} if again else {}),
             "score": outcome.score if outcome else None,
             "plain": outcome.plain if outcome else None,
             "gated": outcome.gated if outcome else False,
@@ -237,6 +240,10 @@ class CellScorer:
         if not isinstance(question, str) or not isinstance(answers, list):
             return None
         return question_id(self._spec["dataset"], question, answers)
+
+
+_CARRIED = {"document": str, "repeat": int, "rotation": int}
+"""What of a row its line of scores tells too."""
 
 
 def first_line(prediction: str) -> str:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from longflow.benchmarks import Task
 from longflow.errors import UserError
 from longflow.prompts import template_error
-from longflow.records import Record, document_id
+from longflow.records import DOCUMENT, ROTATION, Record, document_id
 from longflow.retrieval import RagOptions, moved_spans, retrieve
 
 FULL = "full"
@@ -131,7 +131,7 @@ def rows_per_record(setting: BaseModel | None, task: Task) -> int:
 def _rotated(record: Record) -> Iterator[Record]:
     """A question with choices once for each choice that can come first, the right letter moving along."""
     for shift in range(len(CHOICES)):
-        fields = {**record.fields, "rotation": shift}
+        fields = {**record.fields, ROTATION: shift}
         for index, letter in enumerate(CHOICES):
             moved = CHOICES[(index + shift) % len(CHOICES)]
             fields[f"choice_{letter}"] = record.fields[f"choice_{moved}"]
@@ -146,7 +146,7 @@ def _with_context(record: Record, context: str, template: str) -> Record:
     It still is a question about the document that it was.
     """
     document = document_id(str(record.fields.get("context", "")))
-    fields: dict[str, Any] = {"document": document, **record.fields, "context": context}
+    fields: dict[str, Any] = {**record.fields, "context": context, DOCUMENT: document}
     templates = record.fields.get("templates")
     if isinstance(templates, dict) and template in templates:
         fields["template"] = templates[template]

@@ -47,16 +47,17 @@ class Turns(Protocol):
         ...
 
 
-def turns_of(setting: Mapping[str, Any] | None, template: str | None) -> Turns:
+def turns_of(setting: Mapping[str, Any] | None, template: str | None, language: str | None = None) -> Turns:
     """The turns of a setting's specification (None: the setting `full`).
 
-    `template` is the prompt template of all records, None where each brings its own.
+    `template` is the prompt template of all records, None where each brings its own; `language` the data set's.
     """
     kind = setting["kind"] if setting is not None else None
     if setting is not None and kind == "cot":
         return ChainOfThought(int(setting["max_new_tokens"]))
     if setting is not None and kind == "summary":
-        return Summary(template, int(setting["piece_words"]), int(setting["max_new_tokens"]), setting.get("prompt"))
+        words, tokens = int(setting["piece_words"]), int(setting["max_new_tokens"])
+        return Summary(template, words, tokens, setting.get("prompt"), language)
     return Direct(template)
 
 
@@ -136,7 +137,15 @@ class Summary:
 
     count = 2
 
-    def __init__(self, template: str | None, piece_words: int, max_new_tokens: int, prompt: str | None) -> None:
+    def __init__(
+        self,
+        template: str | None,
+        piece_words: int,
+        max_new_tokens: int,
+        prompt: str | None,
+        language: str | None = None,
+    ) -> None:
+        self._of_all = language
         self._template = template
         self._words = piece_words
         self._tokens = max_new_tokens
@@ -144,7 +153,7 @@ class Summary:
 
     def calls(self, turn: int, record: Record, texts: Texts) -> list[Call]:
         """A call for each piece; then the record's prompt over the summaries."""
-        language = _language(record)
+        language = self._language(record)
         if turn == 0:
             template = self._prompt or SUMMARY_PROMPTS[language]
             found = pieces(str(record.fields["context"]), self._words)
@@ -156,15 +165,14 @@ class Summary:
         """The summaries that stood in for the context; null where it was short enough to stay."""
         return {"context_summary": self._compressed(record, texts) if texts and texts[0] else None}
 
+    def _language(self, record: Record) -> str:
+        return "zh" if "zh" in (record.fields.get("language"), self._of_all) else "en"
+
     def _compressed(self, record: Record, texts: Texts) -> str:
         if not texts[0]:
             return str(record.fields["context"])
-        head = _PARAGRAPHS[_language(record)]
+        head = _PARAGRAPHS[self._language(record)]
         return "\n".join(head.format(number=i) + text.strip() for i, text in enumerate(texts[0], 1))
-
-
-def _language(record: Record) -> str:
-    return "zh" if record.fields.get("language") == "zh" else "en"
 
 
 def pieces(context: str, words: int) -> list[str]:

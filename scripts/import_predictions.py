@@ -15,7 +15,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     from longflow import imported
-    from longflow.cells import Cell, Files, expected_records
+    from longflow.cells import Cell, Files, expected_of
     from longflow.jsonio import write_json
     from longflow.progress import set_up_logging
     from longflow.specs import write_spec
@@ -23,7 +23,7 @@ def main() -> None:
     set_up_logging()
     config = configuration(arguments)
     cell = Cell.parse(arguments.cell)
-    expected = expected_records(config, cell.benchmark, cell.dataset, cell.length)
+    expected = expected_of(config, cell)
     markers = getattr(config.models[cell.model], "reasoning", None)
     counts = imported.take(arguments.predictions, arguments.output, expected, cell.name, markers)
     write_json(Files(config).usage(cell), {"cell": cell.name, **counts})

@@ -188,9 +188,15 @@ def test_rouge_overflow_is_counted_and_can_be_exact() -> None:
 
 
 def test_denominators() -> None:
-    rows = [row("x", "x")] * 3
+    rows = [row("x", "x", input=f"q{i}") for i in range(3)]
     assert score_cell(rows, cell(n_expected=4))[1]["score_expected"] == 75.0
-    assert score_cell(rows + rows, cell(n_expected=3))[1]["score_expected"] == 100.0
+    assert score_cell(rows, cell(n_expected=2))[1]["score_expected"] == 100.0
+    # Appended to twice, a file has no more answers than before.
+    lines, summary = score_cell(rows + rows, cell(n_expected=4))
+    assert (summary["n"], summary["score"], summary["score_expected"]) == (6, 100.0, 75.0)
+    assert [line.get("again", False) for line in lines] == [False] * 3 + [True] * 3
+    # Of no more rows than expected, equal ones may be answers to two records.
+    assert score_cell([rows[0]] * 2, cell(n_expected=4))[1]["score_expected"] == 50.0
     empty = score_cell([], cell(n_expected=3))[1]
     assert (empty["score"], empty["plain"], empty["score_expected"], empty["n"]) == (None, None, 0.0, 0)
     assert score_cell([], cell(n_expected=0))[1]["score_expected"] is None

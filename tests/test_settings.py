@@ -64,7 +64,7 @@ def test_a_setting_has_only_data_sets_that_it_makes_sense_for():
 def test_without_context_nothing_is_left_to_read():
     fields = {"context": "long text", "input": "Who?", "answers": ["x"], "length": 2}
     (made,) = settings.apply([Record("r", "q", fields, ((0, 4),), ((5, 9),))], BLIND)
-    assert made.fields == {**fields, "context": "", "document": document_id("long text")}
+    assert made.fields == {**fields, "context": "", "_document": document_id("long text")}
     assert (made.id, made.question_id, made.evidence, made.confusing) == ("r", "q", (), ())
 
 
@@ -79,7 +79,7 @@ def test_choices_are_asked_in_every_rotation_with_the_right_letter():
     choices = dict(zip(("choice_A", "choice_B", "choice_C", "choice_D"), ("one", "two", "three", "four"), strict=True))
     record = Record("r", "q", {"context": "t", "question": "Which?", "template": "", "answer": "C", **choices})
     made = list(settings.apply([record], settings.NoContext(kind="no_context", rotations=True)))
-    assert [(each.id, each.fields["rotation"], each.fields["answer"]) for each in made] == [
+    assert [(each.id, each.fields["_rotation"], each.fields["answer"]) for each in made] == [
         ("r-0", 0, "C"), ("r-1", 1, "B"), ("r-2", 2, "A"), ("r-3", 3, "D"),
     ]  # fmt: skip
     assert [each.fields["choice_A"] for each in made] == ["one", "two", "three", "four"]

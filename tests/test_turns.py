@@ -218,3 +218,35 @@ def test_each_record_is_in_one_shard_and_shards_are_about_equal(tmp_path_factory
     weights = [sum(1 + texts[index][1] for index in part) for part in parts]
     longest = max((size for _, size in texts), default=0) + 1
     assert max(weights) - sum(weights) / shards <= longest
+
+
+class Thinks(Echo):
+    """A thinking model whose first calls bring 20 words after its thoughts; with `open` they never end."""
+
+    def generate(self, requests):
+        for request in requests:
+            Echo.asked.append(request)
+            open_ended = self.entry["options"].get("open") and "Summerize" in request.prompt
+            text = "<think>hm" if open_ended else "<think>hm</think>" + " ".join(f"w{i}" for i in range(20))
+            yield Completion(request.key, text, "length" if open_ended else "stop", 5, 21, 0.1)
+
+
+@pytest.mark.parametrize("open_ended", [False, True])
+def test_thoughts_and_summaries_have_a_length_of_their_own(tmp_path, open_ended):
+    context = "".join(f"One two three four five {i}. " for i in range(7))
+    write_jsonl(tmp_path / "records.jsonl", [question(0, context, language="en").to_row()])
+    model = {**SPEC["model"], "reasoning": {"start": "<think>", "end": "</think>", "max_tokens": 50}}
+    made = job(tmp_path, {"open": open_ended}, setting={**SUMMARY, "max_new_tokens": 15}, model=model)
+    made = Job(**{**made.__dict__, "entry": {**made.entry, "engine": "test_turns:Thinks"}})
+    predict.run(made, tmp_path / "out.jsonl", tmp_path / "usage.json")
+    (row,) = read_jsonl(tmp_path / "out.jsonl")
+    words = [len(line.split(" : ")[1].split()) for line in row["context_summary"].splitlines()]
+    assert words == ([0] * 4 if open_ended else [15] * 4)  # not the 8 of an answer
+    assert row["pred"].split() == [f"w{i}" for i in range(8)]
+    assert row["reasoning_closed"] is not open_ended
+    assert row["reasoning_before"] == [["hm"] * 4]
+
+
+def test_a_data_set_s_language_decides_where_its_records_are_silent(ask):
+    _, asked = ask([question(0, "北京是首都。" * 5)], setting=SUMMARY, language="zh")
+    assert "请对上面的文本进行总结" in asked[0].prompt

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longflow import benchmarks
-from longflow.cells import Cell, Files, expected_records
+from longflow.cells import Cell, Files, expected_of
 from longflow.config import ROOT, Config, ModelOptions
 from longflow.doctor.check import Check, Checks, size_words
 from longflow.doctor.data import data_sets
@@ -119,7 +119,7 @@ def disk(config: Config, every: Sequence[Cell]) -> Checks:
             needed["resources"] += size or 0
     for cell in every:
         if not Path(files.predictions(cell)).is_file() and isinstance(config.models[cell.model], ModelOptions):
-            calls = expected_records(config, cell.benchmark, cell.dataset, cell.length)
+            calls = expected_of(config, cell)
             calls *= config.options[cell.benchmark].repeats
             answer = config.max_new_tokens(cell.benchmark, cell.dataset)
             answer += longest_call(config.settings.get(cell.setting))

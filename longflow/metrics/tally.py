@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
 from typing import Any
 
@@ -19,12 +20,29 @@ class Tally:
         self.scores: list[float] = []
         self.total = 0.0
         self.compensated = 0.0
+        self._once: Tally | None = None
+        """The same without rows that equal earlier ones, from the first such row on."""
 
-    def add(self, score: float, compensated: float) -> None:
-        """Add a record's score, and its score where an unparsed answer is taken as a guess."""
+    def add(self, score: float, compensated: float, again: bool = False) -> None:
+        """Add a record's score, and its score where an unparsed answer is taken as a guess.
+
+        `again` tells that the row equals an earlier one.
+        """
+        if again and self._once is None:
+            self._once = copy.copy(self)
+            self._once.scores = list(self.scores)
+        if self._once is not None and not again:
+            self._once.add(score, compensated)
         self.scores.append(score)
         self.total += score
         self.compensated += compensated
+
+    def held_against(self, expected: int) -> Tally:
+        """What counts over the records expected: of more rows than there should be, equal ones once.
+
+        Of no more rows, equal ones may well be answers to two records.
+        """
+        return self if self._once is None or self.n <= expected else self._once
 
     @property
     def n(self) -> int:
@@ -44,15 +62,16 @@ class Tally:
 
     def figures(self, expected: int, rounding: str, chance: float | None) -> dict[str, Any]:
         """The figures that a cell and its groups share; see `CellScorer.summary`."""
-        whole = max(self.n, expected)
+        counted = self.held_against(expected)
+        whole = max(counted.n, expected)
         guessable = {
             "compensated": percentage(self.compensated, self.n),
-            "compensated_expected": percentage(self.compensated, whole),
-            "bounds": [percentage(self.total, whole), percentage(self.total + whole - self.n, whole)],
+            "compensated_expected": percentage(counted.compensated, whole),
+            "bounds": [percentage(counted.total, whole), percentage(counted.total + whole - counted.n, whole)],
         }
         return {
             "score": self.mean(self.n, rounding),
-            "score_expected": self.mean(whole, rounding),
+            "score_expected": counted.mean(whole, rounding),
             **({} if chance is None else guessable),
             "total": self.total,
         }
@@ -93,7 +112,9 @@ class Repeats:
         absent = (number for number in range(self.times) if number not in self._tallies)
         missing = [next(absent) for _ in range(self.times - len(self._tallies))]
         tallies = [self._tallies.get(number, Tally()) for number in sorted([*self._tallies, *missing])]
-        over = [tally.mean(max(tally.n, rows // self.times), rounding) for tally in tallies]
+        each = rows // self.times
+        counted = [tally.held_against(each) for tally in tallies]
+        over = [tally.mean(max(tally.n, each), rounding) for tally in counted]
         known = [score for score in over if score is not None]
         several = len(known) > 1
         return {

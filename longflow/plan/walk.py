@@ -118,7 +118,7 @@ class Walk(CellRun):
 
     def _said(self, rendering: Rendering) -> str:
         answer = self.journal.answers.get(rendering.key)
-        return "" if answer is None else self._answer(answer)[0]
+        return "" if answer is None else self._on_the_way(answer)[0]
 
     def _records(self) -> Iterator[tuple[int, Record]]:
         yield from enumerate(self._source())

@@ -58,8 +58,13 @@ class CellScores:
     @cached_property
     def records(self) -> list[Unit]:
         """The records that count: all that were scored, and failed ones up to the number expected."""
-        n, expected = (int(self.summary[key]) for key in ("n", "n_expected"))
-        return _counted(self.units, max(n, expected))
+        expected = int(self.summary["n_expected"])
+        units = self.units
+        scored = sum(unit.score is not None for unit in units)
+        if scored > expected:  # a file that was appended to twice: equal rows count once
+            units = [unit for unit in units if not unit.again]
+            scored = sum(unit.score is not None for unit in units)
+        return _counted(units, max(scored, expected))
 
     @cached_property
     def units(self) -> list[Unit]:
@@ -80,7 +85,8 @@ class CellScores:
             place = order[question].setdefault(name, len(order[question]))
             document = line.get("document")
             groups = tuple(map(str, line.get("groups") or ()))
-            units.append(Unit(name, question, place, None if document is None else str(document), score, groups))
+            about = None if document is None else str(document)
+            units.append(Unit(name, question, place, about, score, groups, bool(line.get("again"))))
         return units
 
 
@@ -94,6 +100,8 @@ class Unit:
     document: str | None
     score: float | None
     groups: tuple[str, ...]
+    again: bool = False
+    """Whether its row equals an earlier one."""
 
 
 def _counted(units: Sequence[Unit], expected: int) -> list[Unit]:
