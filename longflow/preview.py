@@ -173,5 +173,6 @@ def failures(summaries: Iterable[Summary]) -> str:
         return ""
     return (
         f"{sum(failed)} records in {cells} cells failed and count 0; the reasons stand in the predictions. To try only "
-        "them again, run the same command with -R predict predict_api: what was answered comes from the journal"
+        "them again, add -R $(python -m scripts.failed) with the run's --configfile: what was answered comes from the "
+        "journal"
     )
