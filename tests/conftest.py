@@ -1,9 +1,11 @@
 """What tests share: the real model, and workflows run as a person runs them."""
 
+import contextlib
 import fcntl
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -20,6 +22,10 @@ TESTS = Path(__file__).resolve().parent
 
 AFTER_SCORES = {"table": 1, "leaderboard": 1, "plot_demo": 1, "plot_records_demo": 1, "anatomy": 1, "analysis": 1}
 """The jobs that changed scores of one model bring."""
+
+# Tests that were started in the background of a shell ignore Ctrl-C, and so would every process that they start.
+with contextlib.suppress(ValueError):  # outside of the main thread
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Nothing here may reach for a hub: what is not local has to fail at once and not after a time-out.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
