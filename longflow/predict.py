@@ -122,12 +122,13 @@ class Desk:
         name = cell.job.name
         self._progress[name].step(None, None)
         log.info("%s: a record failed: %s", name, cell.failures[key])
-        limit = cell.job.max_failures
-        if limit is None:
-            return
-        allowed = limit * self._progress[name].total if 0 < limit < 1 else limit
-        if len(cell.failures) > allowed:
+        if _too_many(cell.job.max_failures, len(cell.failures), self._progress[name].total):
             cell.stopped = True
+
+
+def _too_many(limit: float | None, failed: int, total: int) -> bool:
+    """Whether more of `total` records failed than a limit allows: a number of them, or a share."""
+    return limit is not None and failed > (limit * total if 0 < limit < 1 else limit)
 
 
 def libraries(engine: str) -> str:
@@ -164,9 +165,12 @@ def run_all(jobs: Sequence[Job], places: Sequence[Place]) -> list[dict[str, int]
         _answer_all(desk, engine, cells)
         counts, faults = [], []
         for cell, place in zip(cells, places, strict=True):
-            if fault := _fault(cell):
+            fault = _fault(cell)
+            if fault is not None and (cell.stopped or len(cells) == 1):
                 faults.append(fault)
                 continue
+            if fault is not None:  # a job that fails would take the other cells' predictions along
+                log.warning("%s", fault)
             counts.append(write(cell, place, desk.generated[cell.job.name], began, engine))
     if faults:
         raise UserError("; ".join(faults))
@@ -221,6 +225,7 @@ def assemble(job: Job, parts: Sequence[Mapping[str, Any]], place: Place) -> dict
                         "(their journals may have been removed)"
                     )
                 cell.fail(request.key, failures[request.key])
+        cell.stopped = _too_many(job.max_failures, len(cell.failures), len(cell.rows))
         if fault := _fault(cell):
             raise UserError(fault)
         return write(cell, place, sum(int(part.get("generated_here", 0)) for part in parts), began, engine)

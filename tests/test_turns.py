@@ -250,3 +250,26 @@ def test_thoughts_and_summaries_have_a_length_of_their_own(tmp_path, open_ended)
 def test_a_data_set_s_language_decides_where_its_records_are_silent(ask):
     _, asked = ask([question(0, "北京是首都。" * 5)], setting=SUMMARY, language="zh")
     assert "请对上面的文本进行总结" in asked[0].prompt
+
+
+def test_too_many_failures_end_a_cell_in_shards_as_well(tmp_path):
+    write_jsonl(tmp_path / "records.jsonl", (question(i).to_row() for i in range(10)))
+    made = job(tmp_path, {"fail": ["r2", "r7"]})
+    made = Job(**{**made.__dict__, "max_failures": 1})
+    paths = [tmp_path / f"{shard}.json" for shard in range(2)]
+    for shard, path in enumerate(paths):
+        predict.run_shard(made, shard, 2, path)
+    place = predict.Place(str(tmp_path / "out.jsonl"), str(tmp_path / "usage.json"))
+    with pytest.raises(UserError, match=r"2 records failed, more than run\.max_failures: 1"):
+        predict.assemble(made, [read_json(path) for path in paths], place)
+
+
+def test_a_cell_that_fails_whole_takes_no_other_of_its_batch_along(tmp_path):
+    jobs = [job(tmp_path, {"fail": ["r0"]}, name=name) for name in ("a", "b")]
+    for name, index in (("a", 0), ("b", 1)):
+        write_jsonl(tmp_path / f"{name}-records.jsonl", [question(index).to_row()])
+    jobs = [Job(**{**each.__dict__, "records": str(tmp_path / f"{each.name}-records.jsonl")}) for each in jobs]
+    places = [predict.Place(f"{tmp_path}/{each.name}.jsonl", f"{tmp_path}/{each.name}.json") for each in jobs]
+    predict.run_all(jobs, places)
+    rows = {each.name: list(read_jsonl(tmp_path / f"{each.name}.jsonl")) for each in jobs}
+    assert [rows[name][0]["error"] for name in ("a", "b")] == ["told to fail", None]
