@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import shlex
@@ -162,14 +163,24 @@ def server(key: str, entry: dict[str, Any]) -> Checks:
         yield Check("problem", f"{key}.api_key_env", f"{variable} is not set; export it with the API key")
         return
     if entry.get("serve"):
-        program = shlex.split(str(entry["serve"]).replace("{port}", "0"))[0]
-        if shutil.which(program) is None:
-            yield Check("problem", f"{key}.serve", f"there is no program {program!r} here; install it or mend PATH")
-        else:
-            yield Check("ok", f"{key}.serve", f"{program} is here; the server starts with the job")
+        yield _program(f"{key}.serve", str(entry["serve"]))
         return
     url = str(entry.get("base_url") or "https://api.openai.com/v1").rstrip("/")
     yield _ask(f"{key}: server", url, secret, str(entry["model"]))
+
+
+def _program(key: str, command: str) -> Check:
+    """Whether the program that a shell command begins with is here, as far as that is told without a shell."""
+    try:
+        words = shlex.split(command.replace("{port}", "0"))
+    except ValueError as error:
+        return Check("problem", key, f"{command!r} is no command for a shell ({error}); mend its quotes")
+    words = list(itertools.dropwhile(lambda word: "=" in word, words))  # NAME=value before it
+    if not words or words[0] in ("cd", "exec", "export", "source", ".") or set("();&|") & set(words[0]):
+        return Check("cannot be told", key, "what the shell makes of it is seen when the server starts")
+    if shutil.which(words[0]) is None:
+        return Check("problem", key, f"there is no program {words[0]!r} here; install it or mend PATH")
+    return Check("ok", key, f"{words[0]} is here; the server starts with the job")
 
 
 def _ask(what: str, url: str, secret: str, model: str) -> Check:
