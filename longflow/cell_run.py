@@ -128,7 +128,9 @@ class CellRun:
         self.used: set[str] = set()
         """Keys of all requests that the predictions stand on."""
         self.stopped = False
-        """Set where too many records failed: nothing more is asked."""
+        """Set where too many records failed, or where there is a fault: nothing more is asked."""
+        self.fault: str | None = None
+        """What is wrong with the cell itself, such as a record of which no prompt can be made."""
         self._calls: dict[tuple[int, int], list[list[Rendering]]] = {}
         self._digests: dict[int, str] = {}
         self._tokenizer: Tokenizer | None = None

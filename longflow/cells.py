@@ -26,6 +26,7 @@ from longflow.jsonio import canonical, digest
 from longflow.secrets import without_secrets
 from longflow.settings import FULL, NoContext, fits, has_records, rows_per_record, spec_of
 from longflow.settings import VERSION as SETTINGS_VERSION
+from longflow.specs import spec_digest
 
 HERE = Path(__file__).parent
 
@@ -151,6 +152,10 @@ class Files:
     def predictions(self, cell: Cell) -> str:
         """The predictions of a cell; the digest of their spec stands beside them as .spec."""
         return f"{self.results}/predictions/{cell.name}.jsonl"
+
+    def from_batch(self, cell: Cell) -> str:
+        """The predictions of a cell as its batch gave them, or why it has none (`batch_files`)."""
+        return f"{self.results}/batches/{cell.name}.jsonl"
 
     def shards(self, cell: Cell, number: int) -> list[str]:
         """What each shard of a cell says of itself: what failed, and what it cost."""
@@ -546,11 +551,6 @@ def plots_spec(config: Config, benchmark: str) -> str:
     code = _code("leaderboard.py", "means.py", "published.py", "published/*", "tables.py", "benchmarks/*", *drawing)
     settings = {name: spec_of(setting) for name, setting in settings_of(config, benchmark).items()}
     return canonical({"benchmark": benchmark, "cells": digest(names), "settings": settings, "code": code})
-
-
-def spec_digest(spec: str) -> str:
-    """A short name for a spec (16 hex digits)."""
-    return digest(spec)[:16]
 
 
 def memory_mb(config: Config, cell: Cell, attempt: int = 1) -> int:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from longflow.errors import UserError
 
@@ -32,12 +32,21 @@ def end(main: Callable[[], int | None]) -> None:
     sys.exit(status)
 
 
+class _Once(argparse.Action):
+    """An option with several values that is given once: of two, snakemake would take the last and drop the first."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if getattr(namespace, self.dest):
+            raise UserError(f"{option_string} is given twice; name all files after one, as for snakemake")
+        setattr(namespace, self.dest, values)
+
+
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """The options of every command that needs the configuration."""
     parser.add_argument(
         "--configfile",
         nargs="+",
-        action="extend",
+        action=_Once,
         default=[],
         metavar="FILE",
         help="configuration files merged over config.yaml, as for snakemake",

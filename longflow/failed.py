@@ -36,8 +36,12 @@ def find(config: Config) -> list[Failed]:
             if row.get("error"):
                 reasons.append(str(row["error"]))
         if reasons:
-            # The shards know what failed, and have to be made again themselves.
-            again = files.shards(cell, model.shards) if model.shards > 1 else [path]
+            # What the predictions are put together of has to be made again itself.
+            again = [path]
+            if model.shards > 1:
+                again = files.shards(cell, model.shards)
+            elif model.entry().get("batch"):
+                again = [files.from_batch(cell)]
             found.append(Failed(cell, len(reasons), records, reasons[0], tuple(again)))
     return found
 

@@ -44,7 +44,7 @@ def batch(
     for cell in found[number]:
         spec = predict_spec(config, cell)
         jobs.append(job(config, cell, files.records_of(cell), model_file, json.loads(spec), threads))
-        places.append(Place(files.predictions(cell), files.usage(cell), spec))
+        places.append(Place(files.from_batch(cell), files.usage(cell), spec))
     return jobs, places
 
 

@@ -134,18 +134,27 @@ def _resolve_transformers(entry: dict[str, Any], folder: Path) -> dict[str, Any]
             raise UserError(f"model {path}: no config.json in this folder, so it holds no model for transformers")
         identity = {"folder": folder_digest(location)}
     elif path.endswith(".gguf"):
-        if not Path(path).is_file():
-            raise UserError(f"model {path}: no such file")
+        check_path(path)
         location, identity = _from_gguf(Path(path), folder)
-    elif _is_hub_id(path):
+    else:
+        check_path(path)
         location, commit = _from_hub(path, revision)
         identity = {"hub": path, "commit": commit}
-    else:
-        raise UserError(f"model {path}: no such folder, and it is not a hub id (org/name) either")
     if entry.get("tokenizer"):
         identity["tokenizer"] = _tokenizer_identity(str(entry["tokenizer"]))
     overrides = entry.get("config_overrides") or {}
     return {"identity": identity, "location": os.path.abspath(location), "window": window(location, overrides)}
+
+
+def check_path(path: str) -> None:
+    """Raise UserError for the path of a model that is not here and could not be fetched either."""
+    if path.startswith(PYPI) or Path(path).is_dir():
+        return
+    if path.endswith(".gguf"):
+        if not Path(path).is_file():
+            raise UserError(f"model {path}: no such file")
+    elif not _is_hub_id(path):
+        raise UserError(f"model {path}: no such folder, and it is not a hub id (org/name) either")
 
 
 def _resolve_own_class(engine: str, entry: dict[str, Any]) -> dict[str, Any]:

@@ -12,21 +12,22 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from longflow import batch_files
 from longflow.cell_run import CellRun, Job, checked_answer
 from longflow.engines import Completion, Engine, Request, load_engine
 from longflow.errors import UserError
 from longflow.journal import Answer, Journal
-from longflow.jsonio import write_json, write_jsonl
+from longflow.jsonio import read_json, write_json, write_jsonl
 from longflow.pricing import cost
 from longflow.progress import Progress
 from longflow.shards import deal
-from longflow.specs import write_spec
+from longflow.specs import disown, write_spec
 
 log = logging.getLogger("longflow")
 
@@ -44,11 +45,17 @@ class Desk:
     """Hands the requests of several cells to one engine, and each answer to the cells that asked for it.
 
     Two cells may ask the same thing: without a context, a question is one question at every length.
+
+    Args:
+        cells: the cells.
+        libraries: what makes the answers, for the protocol.
+        apart: whether what is wrong with one cell (a UserError) ends that cell and not the others.
     """
 
-    def __init__(self, cells: Sequence[CellRun], libraries: str) -> None:
+    def __init__(self, cells: Sequence[CellRun], libraries: str, apart: bool = False) -> None:
         self.cells = cells
         self.libraries = libraries
+        self.apart = apart
         self.generated = dict.fromkeys((cell.job.name for cell in cells), 0)
         self._answers: dict[str, Answer] = {}
         self._failures: dict[str, str] = {}
@@ -59,10 +66,11 @@ class Desk:
     def turn(self, turn: int, engine: Engine, cells: Sequence[CellRun]) -> None:
         """Have all requests of a turn answered. Raises UserError for an engine that is not one."""
         for cell in cells:
-            total, known = cell.count(turn)
-            part = f" (turn {turn + 1} of {cell.turns.count})" if cell.turns.count > 1 else ""
-            log.info("%s%s: %d calls, %d answered before", cell.job.name, part, total, known)
-            self._progress[cell.job.name] = Progress(cell.job.name + part, total, known)
+            with self._faults_of(cell):
+                total, known = cell.count(turn)
+                part = f" (turn {turn + 1} of {cell.turns.count})" if cell.turns.count > 1 else ""
+                log.info("%s%s: %d calls, %d answered before", cell.job.name, part, total, known)
+                self._progress[cell.job.name] = Progress(cell.job.name + part, total, known)
         requests = self._requests(turn, cells)
         name = cells[0].job.entry["engine"]
         found = engine.generate(requests)
@@ -76,18 +84,32 @@ class Desk:
         for _ in requests:
             pass
 
+    @contextmanager
+    def _faults_of(self, cell: CellRun) -> Iterator[None]:
+        try:
+            yield
+        except UserError as error:
+            if not self.apart:
+                raise
+            cell.fault = str(error)
+            cell.stopped = True
+
     def _requests(self, turn: int, cells: Sequence[CellRun]) -> Iterator[Request]:
         for cell in cells:
-            for request in cell.requests(turn):
-                if (answer := self._answers.get(request.key)) is not None:
-                    cell.take(answer)
-                elif (reason := self._failures.get(request.key)) is not None:
-                    self._failed(cell, request.key, reason)
-                elif request.key in self._waiting:
-                    self._waiting[request.key].append(cell)
-                else:
-                    self._waiting[request.key] = [cell]
-                    yield request
+            with self._faults_of(cell):
+                yield from self._requests_of(turn, cell)
+
+    def _requests_of(self, turn: int, cell: CellRun) -> Iterator[Request]:
+        for request in cell.requests(turn):
+            if (answer := self._answers.get(request.key)) is not None:
+                cell.take(answer)
+            elif (reason := self._failures.get(request.key)) is not None:
+                self._failed(cell, request.key, reason)
+            elif request.key in self._waiting:
+                self._waiting[request.key].append(cell)
+            else:
+                self._waiting[request.key] = [cell]
+                yield request
 
     def _deliver(self, completion: Completion, engine: str) -> None:
         if not isinstance(completion, Completion):
@@ -137,44 +159,52 @@ def libraries(engine: str) -> str:
     return ", ".join([f"{name} {importlib.metadata.version(name)}" for name in names])
 
 
-def run(job: Job, output: str | Path, usage: str | Path) -> dict[str, int]:
+def run(job: Job, output: str | Path, usage: str | Path, spec: str | None = None) -> dict[str, int]:
     """Answer every record of a cell and write its predictions, whole or not at all.
 
-    Returns the counts of records, of requests generated here, and of failed records. Raises UserError for what a person
-    can mend; see `run_all`.
-    """
-    return run_all([job], [Place(str(output), str(usage))])[0]
-
-
-def run_all(jobs: Sequence[Job], places: Sequence[Place]) -> list[dict[str, int]]:
-    """Answer every record of some cells of one model, which is loaded once, and write the predictions of each.
-
     Answers that the journal holds are taken from there; if it holds all of them no model is loaded, and often no
-    tokenizer either. Whatever ends this early leaves in the journal all that was answered. A cell's predictions are
-    written whole or not at all, as soon as all cells have come as far.
+    tokenizer either. Whatever ends this early leaves in the journal all that was answered.
 
-    Returns for each cell the counts of records, of requests generated here, and of failed records.
-    Raises UserError for what a person can mend, also for a cell of which too many records failed, after the
-    predictions of the others are written.
+    Returns the counts of records, of requests generated here, and of failed records. Raises UserError for what a person
+    can mend, also if too many records failed.
     """
+    ((counts, fault),) = _run_all([job], [Place(str(output), str(usage), spec)], apart=False)
+    if fault is not None:
+        raise UserError(fault)
+    return counts
+
+
+def run_batch(jobs: Sequence[Job], places: Sequence[Place]) -> dict[str, str]:
+    """Answer every record of some cells of one model, which is loaded once, and write a file for each, as `run` does.
+
+    A cell that can have no predictions (too many of its records failed, or there is something wrong with it) takes no
+    other along: its file is a line that says why, disowned so that the next run tries it again.
+
+    Returns the faults, by cell. Raises UserError for what is wrong with all of them, such as a model that is not there.
+    """
+    faults = {}
+    for job, place, (_, fault) in zip(jobs, places, _run_all(jobs, places, apart=True), strict=True):
+        if fault is not None:
+            log.error("%s", fault)
+            faults[job.name] = fault
+            batch_files.write_fault(place.predictions, fault)
+    return faults
+
+
+def _run_all(jobs: Sequence[Job], places: Sequence[Place], apart: bool) -> list[tuple[dict[str, int], str | None]]:
+    """The counts of each cell, whose predictions are written, or why it has none."""
     began = time.monotonic()
     engine = _engine(jobs[0])
+    found: list[tuple[dict[str, int], str | None]] = []
     with ExitStack() as stack:
         cells = [CellRun(job, _open(stack, job), engine) for job in jobs]
-        desk = Desk(cells, libraries(jobs[0].entry["engine"]))
+        desk = Desk(cells, libraries(jobs[0].entry["engine"]), apart)
         _answer_all(desk, engine, cells)
-        counts, faults = [], []
         for cell, place in zip(cells, places, strict=True):
             fault = _fault(cell)
-            if fault is not None and (cell.stopped or len(cells) == 1):
-                faults.append(fault)
-                continue
-            if fault is not None:  # a job that fails would take the other cells' predictions along
-                log.warning("%s", fault)
-            counts.append(write(cell, place, desk.generated[cell.job.name], began, engine))
-    if faults:
-        raise UserError("; ".join(faults))
-    return counts
+            counts = {} if fault else write(cell, place, desk.generated[cell.job.name], began, engine)
+            found.append((counts, fault))
+    return found
 
 
 def run_shard(job: Job, shard: int, shards: int, output: str | Path) -> dict[str, Any]:
@@ -207,27 +237,39 @@ def run_shard(job: Job, shard: int, shards: int, output: str | Path) -> dict[str
     return value
 
 
-def assemble(job: Job, parts: Sequence[Mapping[str, Any]], place: Place) -> dict[str, int]:
+def assemble(job: Job, shards: Sequence[str | Path], place: Place) -> dict[str, int]:
     """Write a cell's predictions out of the journal, which the shards have filled. No engine generates anything.
 
-    Raises UserError if the journal lacks an answer that no shard names as failed.
+    Args:
+        job: the cell.
+        shards: the files that `run_shard` wrote. If the cell turns out to have no predictions they are disowned, so
+            that the next run tries what failed again.
+        place: where the predictions go.
+
+    Raises UserError if too many records failed, or if the journal lacks an answer that no shard names as failed.
     """
     began = time.monotonic()
-    engine = load_engine(job.entry["engine"], job.entry, job.model.get("location"))
+    parts = [read_json(path) for path in shards]
+    engine = _engine(job)
     with ExitStack() as stack:
         cell = CellRun(job, _open(stack, job), engine)
         failures = {key: reason for part in parts for key, reason in part["failures"].items()}
-        for turn in range(cell.turns.count):
-            for request in cell.requests(turn):
-                if request.key not in failures:
-                    raise UserError(
-                        f"{job.name}, record {request.name}: no shard has answered it; run the shards again "
-                        "(their journals may have been removed)"
-                    )
-                cell.fail(request.key, failures[request.key])
-        cell.stopped = _too_many(job.max_failures, len(cell.failures), len(cell.rows))
-        if fault := _fault(cell):
-            raise UserError(fault)
+        try:
+            for turn in range(cell.turns.count):
+                for request in cell.requests(turn):
+                    if request.key not in failures:
+                        raise UserError(
+                            f"{job.name}, record {request.name}: no shard has answered it; the journal may have been "
+                            "removed, so the next run does the shards again"
+                        )
+                    cell.fail(request.key, failures[request.key])
+            cell.stopped = _too_many(job.max_failures, len(cell.failures), len(cell.rows))
+            if fault := _fault(cell):
+                raise UserError(fault)
+        except UserError:
+            for path in shards:
+                disown(path)
+            raise
         return write(cell, place, sum(int(part.get("generated_here", 0)) for part in parts), began, engine)
 
 
@@ -245,13 +287,15 @@ def _open(stack: ExitStack, job: Job) -> Journal:
 def _answer_all(desk: Desk, engine: Engine, cells: Sequence[CellRun]) -> None:
     try:
         for turn in range(max(cell.turns.count for cell in cells)):
-            desk.turn(turn, engine, [cell for cell in cells if turn < cell.turns.count])
+            desk.turn(turn, engine, [cell for cell in cells if turn < cell.turns.count and not cell.stopped])
     finally:
         engine.close()
 
 
 def _fault(cell: CellRun) -> str | None:
-    """Why a cell has no predictions: it was stopped, or nothing of it was answered."""
+    """Why a cell has no predictions: something is wrong with it, it was stopped, or nothing of it was answered."""
+    if cell.fault is not None:
+        return cell.fault
     if cell.stopped:
         return _stopped(cell)
     keys = [row.rendering.key for row in cell.rows]

@@ -13,9 +13,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from longflow.cells import spec_digest
 from longflow.errors import UserError
-from longflow.jsonio import write_text
+from longflow.jsonio import digest, write_text
 
 
 def read_spec(text: str, *needed: str) -> dict[str, Any]:
@@ -31,6 +30,11 @@ def read_spec(text: str, *needed: str) -> dict[str, Any]:
     return value
 
 
+def spec_digest(spec: str) -> str:
+    """A short name for a spec (16 hex digits)."""
+    return digest(spec)[:16]
+
+
 def beside(path: str | Path) -> Path:
     """Where the digest of a file's spec is."""
     return Path(f"{path}.spec")
@@ -39,6 +43,11 @@ def beside(path: str | Path) -> Path:
 def write_spec(path: str | Path, spec: str) -> None:
     """Write the digest of the spec that a file was made with. The file itself has to be in place already."""
     write_text(beside(path), spec_digest(spec) + "\n")
+
+
+def disown(path: str | Path) -> None:
+    """Have a file count as made with another spec, whatever the spec: it is not what was asked for."""
+    write_text(beside(path), "not what was asked for\n")
 
 
 LONG_AGO = 1

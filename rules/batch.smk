@@ -1,5 +1,6 @@
-# Records -> predictions, several cells to a job, or several jobs to a cell. The files are those of single cells: asking
-# for one runs the job that makes it, and the journal restores what was finished, however cells were dealt before.
+# Records -> predictions, several cells to a job, or several jobs to a cell. The predictions are those of single cells:
+# asking for one runs the job that answers it, and the journal restores what was finished, however cells were dealt
+# before. A batch gives a file for each cell, and `from_batch` takes the predictions from there or fails for one cell.
 
 
 for model in BATCHED:
@@ -12,7 +13,7 @@ for model in BATCHED:
                 records=functools.partial(batch_records, batch=batch),
                 model=functools.partial(batch_model, batch=batch),
             output:
-                [FILES.predictions(cell) for cell in batch],
+                [FILES.from_batch(cell) for cell in batch],
             log:
                 f"{FILES.results}/logs/predict_batch/{model}/{number}.log",
             benchmark:
@@ -36,6 +37,32 @@ for model in BATCHED:
             shell:
                 "python -m scripts.gpu_lease --n {resources.gpu} -- python -m scripts.predict_batch"
                 " {params.model} {params.number} --model-file {input.model:q} --threads {threads} > {log:q} 2>&1"
+
+
+rule from_batch:
+    input:
+        batch_file,
+    output:
+        f"{FILES.results}/predictions/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.jsonl",
+    log:
+        f"{FILES.results}/logs/from_batch/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.log",
+    benchmark:
+        f"{FILES.results}/benchmarks/from_batch/{{benchmark}}/{{model}}/{{setting}}/{{dataset}}/{{length}}.tsv"
+    wildcard_constraints:
+        model=one_of(BATCHED),
+    localrule: True
+    conda:
+        "../envs/scoring.yaml"
+    threads: 1
+    resources:
+        mem_mb=200,
+        runtime=5,
+    params:
+        spec=lambda wildcards: cells.predict_spec(CONFIG, cell_of(wildcards)),
+    message:
+        "Taking {wildcards.benchmark} {wildcards.dataset} at {wildcards.length} from the batch of {wildcards.model}"
+    shell:
+        "python -m scripts.from_batch {input:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule predict_shard:

@@ -141,7 +141,7 @@ def shard_model(wildcards):
 
 def batch_specs(cells_of_batch):
     """The digests of the specs of a batch's cells."""
-    return canonical({cell.name: cells.spec_digest(cells.predict_spec(CONFIG, cell)) for cell in cells_of_batch})
+    return canonical({cell.name: specs.spec_digest(cells.predict_spec(CONFIG, cell)) for cell in cells_of_batch})
 
 
 def batch_records(wildcards, batch):
@@ -152,8 +152,14 @@ def batch_records(wildcards, batch):
 def batch_model(wildcards, batch):
     """The model.json that a batch needs, after seeing to it that Snakemake knows which of its files are current."""
     for cell in batch:
-        needs(FILES.predictions(cell), cells.predict_spec(CONFIG, cell), [])
+        needs(FILES.from_batch(cell), cells.predict_spec(CONFIG, cell), [])
     return FILES.model(batch[0].model)
+
+
+def batch_file(wildcards):
+    """What a batch gave for a cell."""
+    cell = cell_of(wildcards)
+    return needs(FILES.predictions(cell), cells.predict_spec(CONFIG, cell), FILES.from_batch(cell))
 
 
 def batch_sum(wildcards, attempt, batch):

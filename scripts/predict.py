@@ -20,7 +20,6 @@ def main() -> None:
 
     from longflow import interrupts, jobs, predict
     from longflow.cells import Cell, Files
-    from longflow.jsonio import read_json
     from longflow.progress import set_up_logging
     from longflow.specs import read_spec, write_spec
 
@@ -36,9 +35,9 @@ def main() -> None:
         predict.run_shard(job, shard, shards, arguments.output)
         write_spec(arguments.output, arguments.spec)
     elif arguments.shards:
-        predict.assemble(job, [read_json(path) for path in arguments.shards], place)
+        predict.assemble(job, arguments.shards, place)
     else:
-        predict.run_all([job], [place])
+        predict.run(job, place.predictions, place.usage, place.spec)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def main() -> None:
     set_up_logging()
     interrupts.install()
     config = configuration(arguments)
-    predict.run_all(*jobs.batch(config, arguments.model, arguments.batch, arguments.model_file, arguments.threads))
+    predict.run_batch(*jobs.batch(config, arguments.model, arguments.batch, arguments.model_file, arguments.threads))
 
 
 if __name__ == "__main__":

@@ -616,6 +616,10 @@ COMMANDS = {
         ["preview", "--configfile", "none.yaml"],
         "none.yaml: cannot be read (No such file or directory)",
     ),
+    "one configuration after another": (
+        ["preview", "--configfile", "a.yaml", "--configfile", "b.yaml"],
+        "--configfile is given twice; name all files after one, as for snakemake",
+    ),
     "a journal that is not": (["journal", "stats", "none"], "none"),
     "results of nobody": (["compare", "out", "out"], "out: no tables are here"),
 }

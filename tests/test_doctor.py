@@ -138,6 +138,31 @@ def test_what_is_fetched_later_cannot_be_told():
     assert "snakemake download" in found["models.m: files"].said
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/none/of/these", "no such folder, and it is not a hub id"),
+        ("./none", "no such folder"),
+        ("~/none-of-these", "no such folder"),
+        ("none.gguf", "model none.gguf: no such file"),
+    ],
+)
+def test_a_model_that_is_nowhere_is_a_problem(path, words):
+    (found,) = problems(run_on(local(path, window=8192)))
+    assert found.what == "models.m: files"
+    assert words in found.said
+
+
+def test_an_engine_of_one_s_own_is_imported_and_asked_for_its_tokenizer(tmp_path):
+    own = {"chat": "template", "window": 4096, "path": str(tmp_path)}  # the folder holds no tokenizer of ours
+    found = checks(run_on({"engine": "standin:StandIn", **own}))
+    assert {check.word for check in found.values()} == {"ok"}
+    assert "fit into 4096 tokens" in found["models.m: window for demo"].said
+    assert "6 of wrapper" in found["models.m: window for demo"].said  # <user><model>, counted by its own tokenizer
+    (problem,) = problems(run_on({"engine": "nowhere:Engine", **own}))
+    assert "engine 'nowhere:Engine' cannot be loaded: ModuleNotFoundError" in problem.said
+
+
 class Listing(http.server.BaseHTTPRequestHandler):
     """GET /v1/models of a server with one model and a key."""
 

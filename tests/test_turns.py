@@ -1,5 +1,6 @@
 """Answers that take several calls, several answers to a record, and cells dealt over jobs."""
 
+import json
 import re
 from typing import ClassVar
 
@@ -9,11 +10,11 @@ from helpers_spec import SPEC
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longflow import predict
+from longflow import batch_files, predict, specs
 from longflow.cell_run import Job
 from longflow.engines import Completion, Request
 from longflow.errors import UserError
-from longflow.jsonio import read_json, read_jsonl, write_jsonl
+from longflow.jsonio import read_jsonl, write_jsonl
 from longflow.records import Record
 from longflow.retrieval.chunks import words
 from longflow.shards import deal
@@ -171,12 +172,13 @@ def test_a_batch_asks_the_same_question_once(tmp_path):
     Echo.asked = []
     jobs = [job(tmp_path, name=name) for name in ("a", "b")]
     places = [predict.Place(f"{tmp_path}/{name}.jsonl", f"{tmp_path}/{name}.json") for name in ("a", "b")]
-    counts = predict.run_all(jobs, places)
+    faults = predict.run_batch(jobs, places)
     assert len(Echo.asked) == 1
-    assert [count["records"] for count in counts] == [3, 3]
+    assert faults == {}
+    assert len(list(read_jsonl(tmp_path / "a.jsonl"))) == 3
     assert list(read_jsonl(tmp_path / "a.jsonl")) == list(read_jsonl(tmp_path / "b.jsonl"))
     Echo.asked = []
-    predict.run_all(jobs, places)  # each has a journal of its own that knows everything
+    predict.run_batch(jobs, places)  # each has a journal of its own that knows everything
     assert Echo.asked == []
 
 
@@ -197,14 +199,12 @@ def test_shards_give_the_same_bytes_and_no_record_is_asked_twice(tmp_path, setti
         predict.run_shard(sharded, shard, 3, path)
     assert len(Echo.asked) == asked
     place = predict.Place(str(tmp_path / "sharded.jsonl"), str(tmp_path / "usage2.json"))
-    predict.assemble(sharded, [read_json(path) for path in paths], place)
+    predict.assemble(sharded, paths, place)
     assert len(Echo.asked) == asked
     ids = [[row["id"], row["error"]] for row in read_jsonl(tmp_path / "sharded.jsonl")]
     assert ids == [[row["id"], row["error"]] for row in read_jsonl(tmp_path / "whole.jsonl")]
     with pytest.raises(UserError, match="no shard has answered it"):
-        predict.assemble(
-            Job(**{**sharded.__dict__, "journal": str(tmp_path / "none")}), [read_json(path) for path in paths], place
-        )
+        predict.assemble(Job(**{**sharded.__dict__, "journal": str(tmp_path / "none")}), paths, place)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 500)), max_size=40), st.integers(1, 9))
@@ -261,15 +261,36 @@ def test_too_many_failures_end_a_cell_in_shards_as_well(tmp_path):
         predict.run_shard(made, shard, 2, path)
     place = predict.Place(str(tmp_path / "out.jsonl"), str(tmp_path / "usage.json"))
     with pytest.raises(UserError, match=r"2 records failed, more than run\.max_failures: 1"):
-        predict.assemble(made, [read_json(path) for path in paths], place)
+        predict.assemble(made, paths, place)
+    assert all(specs.is_stale(path, json.dumps(made.spec)) for path in paths)  # the next run tries them again
 
 
-def test_a_cell_that_fails_whole_takes_no_other_of_its_batch_along(tmp_path):
-    jobs = [job(tmp_path, {"fail": ["r0"]}, name=name) for name in ("a", "b")]
-    for name, index in (("a", 0), ("b", 1)):
-        write_jsonl(tmp_path / f"{name}-records.jsonl", [question(index).to_row()])
-    jobs = [Job(**{**each.__dict__, "records": str(tmp_path / f"{each.name}-records.jsonl")}) for each in jobs]
-    places = [predict.Place(f"{tmp_path}/{each.name}.jsonl", f"{tmp_path}/{each.name}.json") for each in jobs]
-    predict.run_all(jobs, places)
-    rows = {each.name: list(read_jsonl(tmp_path / f"{each.name}.jsonl")) for each in jobs}
-    assert [rows[name][0]["error"] for name in ("a", "b")] == ["told to fail", None]
+def test_a_cell_that_fails_takes_no_other_of_its_batch_along(tmp_path):
+    """Three cells of a batch: one of which every record fails, one of which no prompt can be made, and a good one."""
+    records = {
+        "fails": [question(0), question(1)],
+        "broken": [question(2), Record("r3", "q3", {"context": "no input", "answers": ["x"]})],
+        "good": [question(4)],
+    }
+    jobs, places = [], []
+    for name, rows in records.items():
+        write_jsonl(tmp_path / f"{name}-records.jsonl", (row.to_row() for row in rows))
+        made = job(tmp_path, {"fail": ["r0", "r1"]}, name=name)
+        jobs.append(Job(**{**made.__dict__, "records": str(tmp_path / f"{name}-records.jsonl")}))
+        places.append(predict.Place(f"{tmp_path}/{name}.jsonl", f"{tmp_path}/{name}.json", "a spec"))
+    faults = predict.run_batch(jobs, places)
+    assert list(faults) == ["fails", "broken"]
+    assert faults["fails"] == "fails: every one of its 2 records failed; the first: told to fail"
+    assert "record r3" in faults["broken"]
+    assert "input" in faults["broken"]
+    for name in ("fails", "broken"):
+        with pytest.raises(UserError, match=re.escape(faults[name])):
+            batch_files.take(tmp_path / f"{name}.jsonl", tmp_path / f"{name}-predictions.jsonl")
+        assert not (tmp_path / f"{name}-predictions.jsonl").exists()
+        assert specs.is_stale(tmp_path / f"{name}.jsonl", "a spec")  # the next run tries it again
+    batch_files.take(tmp_path / "good.jsonl", tmp_path / "good-predictions.jsonl")
+    assert [row["id"] for row in read_jsonl(tmp_path / "good-predictions.jsonl")] == ["r4"]
+    assert not specs.is_stale(tmp_path / "good-predictions.jsonl", "a spec")
+    Echo.asked = []
+    predict.run_batch(jobs, places)
+    assert [request.name for request in Echo.asked] == ["r0", "r1"]  # of the others the journal has the answers

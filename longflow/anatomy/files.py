@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from longflow import anatomy
-from longflow.cells import Cell, Files, anatomy_spec, cells, spec_digest, without_context
+from longflow.cells import Cell, Files, anatomy_spec, cells, without_context
 from longflow.config import Config, ImportedModel
 from longflow.jsonio import canonical, read_json, write_json
 from longflow.settings import FULL
-from longflow.specs import beside, write_spec
+from longflow.specs import beside, spec_digest, write_spec
 
 log = logging.getLogger("longflow")
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from longflow import models
 from longflow.config import Config
 from longflow.doctor.check import Check, Checks, size_words
+from longflow.engines import Tokenizer, engine_class, load_engine
 from longflow.errors import UserError
 from longflow.plan.found import Found, find, tokenizer_folder
 from longflow.prompts import wrap
@@ -45,11 +46,13 @@ def files_of(key: str, entry: dict[str, Any], found: Found) -> Checks:
     what = f"{key}: files"
     if entry["engine"] == "openai":
         return
+    if ":" in entry["engine"]:
+        engine_class(entry["engine"])  # raises for one that cannot be imported
     if found.folder is None:
         if entry.get("path") or entry["engine"] == "transformers":
             yield Check("cannot be told", what, f"{found.why}; where there is network: snakemake download")
         return
-    if entry["engine"] != "transformers":
+    if ":" in entry["engine"]:
         yield Check("ok", what, f"{found.folder} is there; what it has to hold only {entry['engine']} knows")
         return
     models.folder_digest(found.folder)  # reads what is loaded later: headers, sizes, and samples of every tensor
@@ -71,24 +74,21 @@ def prompts_of(config: Config, name: str, found: Found) -> Checks:
     """Whether prompts can be wrapped, begin with one BOS, and fit into the window with their answers."""
     entry, key = config.runnable(name).entry(), f"models.{name}"
     what = f"{key}.chat"
-    folder = tokenizer_folder(entry, found)
-    if folder is None:
-        if entry["engine"] == "openai" and not entry.get("tokenizer"):
-            yield Check("cannot be told", what, "no tokenizer is named, so prompts are sent whole and not counted here")
-        else:
-            yield Check("cannot be told", what, "the tokenizer is not here yet")
-        return
-    from longflow.engines.tokenizers import HuggingFaceTokenizer
-
     chat, sent = str(entry["chat"]), "a prompt"
-    messages = entry.get("api") == "chat"
+    own_class = ":" in entry["engine"]
+    messages = entry.get("api") == "chat" and not own_class
     try:
-        tokenizer = HuggingFaceTokenizer.load(
-            folder,
-            trust_remote_code=bool(entry.get("trust_remote_code")),
-            local_files_only=True,
-            chat_date=str(entry["chat_date"]),
-        )
+        tokenizer = load_engine(entry["engine"], entry, found.folder).tokenizer() if own_class else _here(entry, found)
+        if tokenizer is None:
+            without = own_class or (entry["engine"] == "openai" and not entry.get("tokenizer"))
+            yield Check(
+                "cannot be told",
+                what,
+                "there is no tokenizer, so prompts are sent whole and not counted here"
+                if without
+                else "the tokenizer is not here yet",
+            )
+            return
         if messages:
             yield Check("ok", what, "the server wraps prompts itself")
             around = 0
@@ -103,10 +103,28 @@ def prompts_of(config: Config, name: str, found: Found) -> Checks:
     yield from _window(config, name, found, around)
 
 
+def _here(entry: dict[str, Any], found: Found) -> Tokenizer | None:
+    """The tokenizer of a model, if its files are here. Raises UserError if they are, and cannot be loaded."""
+    from longflow.engines.tokenizers import HuggingFaceTokenizer
+
+    folder = tokenizer_folder(entry, found)
+    if folder is None:
+        return None
+    return HuggingFaceTokenizer.load(
+        folder,
+        trust_remote_code=bool(entry.get("trust_remote_code")),
+        local_files_only=True,
+        chat_date=str(entry["chat_date"]),
+    )
+
+
 def _beginning(what: str, chat: str, tokenizer: Any, prompt: Any, special_tokens: bool) -> Check:
     """Whether a prompt begins with the tokenizer's BOS twice: once as text, and once more as it is tokenised."""
     ids = tokenizer.encode(prompt, special_tokens) if isinstance(prompt, str) else list(prompt)
-    bos = tokenizer.inner.bos_token_id
+    inner = getattr(tokenizer, "inner", None)  # a tokenizer of one's own does not tell its BOS
+    bos = getattr(inner, "bos_token_id", None)
+    if inner is None:
+        return Check("ok", what, f"{chat.splitlines()[0][:40]}; the engine's own tokenizer wraps a prompt")
     if bos is None or ids[:2] != [bos, bos]:
         return Check(
             "ok", what, f"{chat.splitlines()[0][:40]}; prompts begin with {'one' if ids[:1] == [bos] else 'no'} BOS"
@@ -116,7 +134,7 @@ def _beginning(what: str, chat: str, tokenizer: Any, prompt: Any, special_tokens
     return Check(
         "problem",
         what,
-        f"prompts begin with two BOS: {tokenizer.inner.bos_token!r} stands in the text and the tokenizer adds one; "
+        f"prompts begin with two BOS: {inner.bos_token!r} stands in the text and the tokenizer adds one; "
         "leave it out of the text",
     )
 

