@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from longflow import benchmarks
 from longflow.benchmarks import LONGEST_PROMPT, Benchmark, BenchmarkOptions, length_units
 from longflow.benchmarks import custom as own_benchmarks
+from longflow.engines import MERGE_TOKENS
 from longflow.errors import UserError, nearest
 from longflow.jsonio import read_json
 from longflow.paths import Folder
@@ -188,7 +189,7 @@ class TransformersModel(ModelOptions):
         None,
         ge=0,
         description="Tokens of a prompt that are computed at a time; 0: the whole prompt at once, sharing nothing; "
-        "null: 4096 with GPUs, else 256 in float32 and 512 otherwise.",
+        "null: 4096 with GPUs, else 512.",
     )
     prompt_lookup: int | None = Field(
         None,
@@ -197,7 +198,15 @@ class TransformersModel(ModelOptions):
         "float32, where it changes no text, else none.",
     )
     decode: Literal["single", "merged"] = Field(
-        "single", description="Answers one by one, or those of short prompts side by side."
+        "single",
+        description="Answers one by one, or several at a time beside the prompt that is being computed, which is "
+        "quicker; in bfloat16 that may change a text.",
+    )
+    merge_tokens: int = Field(
+        MERGE_TOKENS,
+        ge=1,
+        description="With decode: merged, tokens of the prompts and answers that are in memory together; a prompt that "
+        "would fill more than half of it is answered by itself.",
     )
     share_prefixes: bool = Field(True, description="Compute what prompts begin with in common once.")
     kv_offload: bool = Field(False, description="Keep the cache of a long prompt in the host's memory.")
@@ -218,7 +227,7 @@ class TransformersModel(ModelOptions):
         lookup = self.prompt_lookup if self.prompt_lookup is not None else (2 if dtype == "float32" else 0)
         chunk = self.prefill_chunk
         if chunk is None:
-            chunk = 4096 if self.gpu else 256 if dtype == "float32" else 512
+            chunk = 4096 if self.gpu else 512
         return {**self.model_dump(), "dtype": dtype, "prompt_lookup": lookup, "prefill_chunk": chunk}
 
 

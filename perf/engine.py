@@ -91,7 +91,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="how often everything is answered")
     parser.add_argument("--tokens", type=int, nargs=2, default=(1000, 4000), help="shortest and longest document")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--prefill-chunk", type=int, default=256)
+    parser.add_argument("--prefill-chunk", type=int, default=512)
+    parser.add_argument("--decode", choices=["single", "merged"], default="merged")
+    parser.add_argument("--together", type=int, default=10, help="unshared prompts that are given at once")
     parser.add_argument("--prompt-lookup", type=int, help="by default what pays with each dtype")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -103,7 +105,7 @@ def main() -> None:
     shortest, longest = arguments.tokens
     for case in arguments.case:
         if case == "unshared":
-            groups = made_up.unshared(tokenizer, arguments.prompts, shortest, longest)
+            groups = made_up.unshared(tokenizer, arguments.prompts, shortest, longest, arguments.together)
         elif case == "needle":
             positions = 10 if arguments.prompts >= 6 else arguments.prompts
             groups = made_up.needles(tokenizer, (shortest + longest) // 2, positions)
@@ -111,7 +113,7 @@ def main() -> None:
             groups = made_up.shared(tokenizer, max(1, arguments.prompts // 2), shortest, longest)
         dtype = "bfloat16" if case.endswith("bf16") else "float32"
         lookup = LOOKUP[dtype] if arguments.prompt_lookup is None else arguments.prompt_lookup
-        settings = {"prefill_chunk": arguments.prefill_chunk, "prompt_lookup": lookup}
+        settings = {"prefill_chunk": arguments.prefill_chunk, "prompt_lookup": lookup, "decode": arguments.decode}
         sums = compare(arguments.model, dtype, groups, settings, arguments.rounds)
         print(
             f"{case:<12} {dtype:<9} {sums.reference / sums.engine:5.2f}x the reference loop, "

@@ -1,7 +1,8 @@
 """The engine on a GPU against the reference loop in the same run: speed, memory, and how near the chip's peak.
 
 Models have random weights in the shapes of Llama-3-8B and Qwen2.5-7B, prompts are random token ids, answers have a
-fixed number of tokens. For each length: one prompt, and three that share all but their last 200 tokens. The reference
+fixed number of tokens. For each length: one prompt, three that share all but their last 200 tokens, and, for the two
+shorter lengths, four that share nothing with `decode: merged`. The reference
 loop is `generate` with batch size 1, the whole prompt at once; where it does not fit the line says so. Its time for
 three prompts is three times that for one, since it shares nothing.
 
@@ -21,8 +22,10 @@ import torch
 
 from longflow.engines import attention
 from longflow.engines.decoding import Decoder
+from longflow.engines.together import Together
 
 TAIL = 200
+SEVERAL = 4
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,16 @@ def gib(measured: Measured) -> str:
     return "out of memory" if measured.failed else "-" if measured.peak is None else f"{measured.peak:.1f} GiB"
 
 
+def several(model: Any, prompts: list[Any], scale: Scale, chunk: int, lookup: int) -> None:
+    """Answer prompts that share nothing, some at a time."""
+    model.set_attn_implementation(attention.NAME)
+    room = sum(len(ids) + scale.answer for ids in prompts)
+    together: Together[int] = Together(model, room, len(prompts), chunk, lookup, 1.0)
+    for number, ids in enumerate(prompts):
+        list(together.add(number, ids.astype(np.int32), scale.answer, frozenset()))
+    list(together.finish())
+
+
 def measure(scale: Scale, name: str, chunk: int, lookup: int, peak: float) -> None:
     """Print a line for each length."""
     model = make_model(scale, name)
@@ -184,12 +197,17 @@ def measure(scale: Scale, name: str, chunk: int, lookup: int, peak: float) -> No
             for prompt in prompts:
                 engine(prompt, scale.answer)
         decoder.forget()
+        beside = Measured(scale.device)
+        if length <= scale.lengths[1]:
+            with beside:
+                several(model, [rng.integers(0, vocabulary, length) for _ in range(SEVERAL)], scale, chunk, lookup)
         speed = length / prefill.seconds
         share = prefill_flop(model, length) / prefill.seconds / peak
         print(
             f"  {length:>7} tokens: prefill {speed:,.0f} tokens/s, {share:.0%} of the matmul peak; "
             f"{theirs.seconds / ours.seconds:.2f}x the reference loop, with shared prefixes "
-            f"{3 * theirs.seconds / together.seconds:.2f}x; peak memory {gib(ours)} (reference {gib(theirs)})",
+            f"{3 * theirs.seconds / together.seconds:.2f}x, {SEVERAL} prompts with decode: merged "
+            f"{SEVERAL * theirs.seconds / beside.seconds:.2f}x; peak memory {gib(ours)} (reference {gib(theirs)})",
             flush=True,
         )
 

@@ -81,15 +81,16 @@ def wrapped(tokenizer: Any, context: str, question: str) -> str:
     return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
 
 
-def unshared(tokenizer: Any, count: int, shortest: int, longest: int, seed: int = 0) -> list[list[str]]:
-    """Groups of one prompt, each with a document of its own; lengths spread evenly."""
+def unshared(tokenizer: Any, count: int, shortest: int, longest: int, size: int = 1, seed: int = 0) -> list[list[str]]:
+    """Groups of prompts, each with a document of its own; lengths spread evenly, in each group over all of them."""
     rng = random.Random(seed)
-    groups = []
+    prompts = []
     for index in range(count):
         tokens = shortest + (longest - shortest) * index // max(1, count - 1)
         context, questions = document(tokenizer, tokens, rng)
-        groups.append([wrapped(tokenizer, context, rng.choice(questions))])
-    return groups
+        prompts.append(wrapped(tokenizer, context, rng.choice(questions)))
+    groups = -(-count // size)
+    return [prompts[group::groups] for group in range(groups)]
 
 
 def shared(

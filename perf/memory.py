@@ -4,7 +4,7 @@ Each side runs in a process of its own. Once the model is loaded and has answere
 back and the kernel's high-water mark is set back; what the mark then rises by, less the KV cache that the prompt fills,
 is the working memory. Linux only.
 
-Run from the project's root: python -m perf.memory MODEL_FOLDER [--tokens 8000] [--prefill-chunk 256]
+Run from the project's root: python -m perf.memory MODEL_FOLDER [--tokens 8000] [--prefill-chunk 512]
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="folder of a model with a chat template")
     parser.add_argument("--tokens", type=int, default=7900, help="length of the document")
-    parser.add_argument("--prefill-chunk", type=int, default=256)
+    parser.add_argument("--prefill-chunk", type=int, default=512)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--side", choices=["reference", "engine"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()

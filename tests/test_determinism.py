@@ -22,7 +22,17 @@ EQUAL = {
 }
 """What in the results has to be equal, byte by byte."""
 
-NOT_EQUAL = {"usage", "provenance.json", "logs", "benchmarks", "report.html", "journal", "shards", "plan.json"}
+NOT_EQUAL = {
+    "usage",
+    "provenance.json",
+    "logs",
+    "benchmarks",
+    "report.html",
+    "journal",
+    "shards",
+    "batches",
+    "plan.json",
+}
 """Where time, host and versions are; and the journal, in which answers stand as they came."""
 
 

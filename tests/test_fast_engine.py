@@ -5,6 +5,7 @@ Random small models stand for real ones; what is computed is bit for bit what a 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from longflow.engines import Completion, Generation, Request, load_engine
 from longflow.engines.ahead import Ahead, Waiting, as_ids
 from longflow.engines.attention import causal_attention
 from longflow.engines.decoding import Decoder, common_prefix, guess
+from longflow.engines.together import Together
 from longflow.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,11 +94,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("chunk", "lookup"), [(16, 4), (64, 0), (0, 3)])
-def test_sixty_prompts_of_both_languages_equal_the_reference_loop(folder: Path, chunk: int, lookup: int) -> None:
+@pytest.mark.parametrize(
+    ("chunk", "lookup", "more"),
+    [
+        *[(16, 4, {}), (64, 0, {}), (0, 3, {})],
+        *[(chunk, 2, {"decode": "merged", "merge_tokens": tokens}) for chunk, tokens in ((16, 900), (0, 65_536))],
+    ],
+)
+def test_sixty_prompts_of_both_languages_equal_the_reference_loop(
+    folder: Path, chunk: int, lookup: int, more: dict[str, Any]
+) -> None:
     prompts = mixed_prompts(64, seed=chunk)
     expected = reference_loop(folder, prompts, 24)
-    found = texts(make_entry(folder, prefill_chunk=chunk, prompt_lookup=lookup), prompts, Generation(24))
+    found = texts(make_entry(folder, prefill_chunk=chunk, prompt_lookup=lookup, **more), prompts, Generation(24))
     assert found == expected
     assert len(set(expected)) > 32
 
@@ -180,6 +190,78 @@ def test_any_prompts_in_any_order_give_the_text_of_each_alone(
             assert found == library
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    prompts=st.lists(ids_list, min_size=1, max_size=7),
+    chunk=st.integers(0, 20),
+    most=st.lists(st.integers(1, 14), min_size=7, max_size=7),
+    least=st.integers(0, 3),
+    penalty=st.sampled_from([1.0, 1.4]),
+    lookup=st.integers(0, 4),
+    room=st.sampled_from([20, 80, 10_000]),
+    beginning=st.one_of(st.just([]), ids_list),
+)
+def test_answers_on_their_way_together_are_those_of_each_alone(
+    models: dict[str, Any],
+    prompts: list[list[int]],
+    chunk: int,
+    most: list[int],
+    least: int,
+    penalty: float,
+    lookup: int,
+    room: int,
+    beginning: list[int],
+) -> None:
+    """Of any lengths, whether they end early or late, and with what a model's settings make of the scores."""
+    model, ends = own(models["float32"]), frozenset([49, 7])
+    given_ = [(as_ids(beginning + ids), count) for ids, count in zip(prompts, most, strict=False)]
+    alone = [Decoder(model, chunk=chunk, penalty=penalty).answer(*each, ends, least) for each in given_]
+    together: Together[int] = Together(model, room, 4, chunk, lookup, penalty)
+    done = [each for index, one in enumerate(given_) for each in together.add(index, *one, ends, least)]
+    done += together.finish()
+    assert [each.writing.answer for each in sorted(done, key=lambda each: each.item)] == alone
+    assert together.abandon() == []
+
+
+def test_long_prompts_come_singly_and_the_longest_first(folder: Path) -> None:
+    prompts = [PIECES[0] * count for count in (1, 9, 2, 3, 40)]
+    entry = make_entry(folder, prefill_chunk=64, decode="merged", merge_tokens=400)
+    single = texts({**entry, "decode": "single"}, prompts, Generation(8))
+    engine = load_engine("transformers", entry, str(folder))
+    requests = [Request(str(i), text, False, Generation(8), str(i)) for i, text in enumerate(prompts)]
+    began = time.perf_counter()
+    found = list(engine.generate(requests))
+    tokens = {each.key: each.prompt_tokens for each in found}
+    assert tokens["4"] > 200 > tokens["1"]
+    assert found[0].key == "4"  # by itself
+    assert {each.key for each in found} == set(tokens)
+    assert sum(each.seconds for each in found) <= time.perf_counter() - began  # no second is counted twice
+    assert [completion.text for completion in sorted(found, key=lambda each: each.key)] == single
+
+
+def test_where_a_pass_over_several_fails_each_is_answered_by_itself(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    prompts = mixed_prompts(6, seed=8)
+    entry = make_entry(folder, prefill_chunk=32, decode="merged")
+    single = texts({**entry, "decode": "single"}, prompts, Generation(8))
+
+    def short_of_memory(*_: Any) -> None:
+        raise torch.OutOfMemoryError("no room beside the others")
+
+    passes = itertools.count()
+    real = Together._forward
+
+    def sometimes(*arguments: Any) -> Any:
+        return short_of_memory() if next(passes) % 7 == 5 else real(*arguments)
+
+    monkeypatch.setattr(Together, "_forward", sometimes)
+    assert texts(entry, prompts, Generation(8)) == single
+    assert "could not be answered together (OutOfMemoryError: no room beside the others)" in caplog.text
+    monkeypatch.setattr(Together, "_forward", short_of_memory)
+    assert texts(entry, prompts, Generation(8)) == single
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_order_and_company_change_no_text(folder: Path, dtype: str) -> None:
     prompts = mixed_prompts(24, seed=3)
@@ -245,6 +327,7 @@ def test_other_architectures_and_what_is_left_to_the_library(tmp_path: Path, nam
     prompts = mixed_prompts(8, seed=1)
     entry = make_entry(tmp_path, prefill_chunk=16, prompt_lookup=3)
     assert texts(entry, prompts, Generation(12)) == reference_loop(tmp_path, prompts, 12)
+    assert texts({**entry, "decode": "merged"}, prompts, Generation(12)) == reference_loop(tmp_path, prompts, 12)
     engine: Any = load_engine("transformers", entry, str(tmp_path))
     list(engine.generate([Request("0", "x", False, Generation(1), "x")]))
     assert (engine._decoder is not None) == taken
@@ -413,8 +496,6 @@ def test_a_caller_that_leaves_early_ends_the_thread(folder: Path) -> None:
 
 
 def test_what_is_not_available_is_named(folder: Path) -> None:
-    with pytest.raises(UserError, match="decode: merged"):
-        load_engine("transformers", make_entry(folder, decode="merged"), str(folder))
     with pytest.raises(UserError, match=r"kv_offload: true needs a GPU"):
         texts(make_entry(folder, kv_offload=True), ["x"], Generation(2))
 

@@ -65,6 +65,19 @@ def test_kv_of_known_models():
         assert shape(**changes).kv(256, 2) == 256 * kib * 1024
 
 
+def test_answers_side_by_side_have_caches_of_their_own():
+    made, way = shape(), memory._with(BF16, merge=65_536)
+    token = made.kv(256, 2) // 256
+    single = {prompt: memory.need(made, BF16, prompt, 64).kv for prompt in (960, 16_320, 32_704, 130_000)}
+    beside = {prompt: memory.need(made, way, prompt, 64).kv for prompt in single}
+    assert beside[960] == single[960] + 16 * 1024 * token  # no more than 16
+    assert beside[16_320] == single[16_320] + 65_536 * token
+    assert beside[32_704] == single[32_704] + 65_536 * token
+    assert beside[130_000] == single[130_000]  # by itself
+    available = memory.need(made, BF16, 16_320, 64).total
+    assert "decode: single" in memory.remedies(made, way, 16_320, 64, available)
+
+
 def test_sliding_layers_keep_their_window():
     kinds = ["sliding_attention", "full_attention"] * 16
     made = shape(layer_types=kinds, sliding_window=1024)

@@ -115,6 +115,12 @@ class Engine(Protocol):
         ...
 
 
+MERGE_TOKENS = 65_536
+"""Tokens, prompts and answers, of what is decoded side by side with `decode: merged`, by default."""
+
+MERGED_MOST = 16
+"""So many answers at most are decoded side by side."""
+
 ENGINES = {
     "transformers": "longflow.engines.transformers:TransformersEngine",
     "openai": "longflow.engines.openai:OpenAIEngine",

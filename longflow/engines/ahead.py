@@ -86,20 +86,22 @@ class Ahead:
             raise self._failure
         return bool(self._waiting)
 
-    def take(self, shared: Callable[[Ids], int]) -> Waiting | None:
+    def take(self, shared: Callable[[Ids], int], longest: bool = False) -> Waiting | None:
         """The next request, or None if there is none left; waits for the thread where it must.
 
         Args:
             shared: how many tokens of a prompt the model would not have to compute.
+            longest: of those that share nothing the longest comes first, not the one that has waited longest; and what
+                comes next depends on the requests alone, not on how fast they were tokenised: all that may wait do.
         """
         with self._changed:
-            while not self._waiting and not self._done:
+            while not self._done and not (self._is_full() if longest else self._waiting):
                 self._changed.wait(1.0)
             if not self._waiting:
                 if self._failure is not None:
                     raise self._failure
                 return None
-            gains = [shared(each.ids) for each in self._waiting]
+            gains = [(shared(each.ids), len(each.ids) if longest else 0) for each in self._waiting]
             taken = self._waiting.pop(gains.index(max(gains)))
             self._changed.notify_all()
             return taken

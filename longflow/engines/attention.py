@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from longflow.engines.kvcache import Ragged
+
 NAME = "longflow"
 """Under this name transformers knows `attention_forward`."""
 
@@ -41,6 +43,7 @@ def attention_forward(
 ) -> tuple[Tensor, None]:
     """Attention in the form that transformers' models call. Returns (1, tokens, heads, size) and no weights.
 
+    The keys of several prompts side by side are `Ragged`: each prompt attends to its own, by itself.
     What is not plain causal attention (a mask, a position bias, capped scores) goes to transformers' own function.
     """
     if attention_mask is not None or kwargs.get("position_bias") is not None or kwargs.get("softcap") is not None:
@@ -49,6 +52,10 @@ def attention_forward(
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
+    if isinstance(key, Ragged):
+        queries = torch.split(query, list(key.added), 2)
+        found = torch.cat([causal_attention(*own, scaling) for own in zip(queries, key, value, strict=True)], 2)
+        return found.transpose(1, 2).contiguous(), None
     return causal_attention(query, key, value, scaling).transpose(1, 2).contiguous(), None
 
 

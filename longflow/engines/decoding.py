@@ -1,4 +1,4 @@
-"""Greedy generation for one prompt: prefill in chunks, then token by token, or several guessed tokens at once.
+"""Greedy generation: prefill in chunks, then token by token, or several guessed tokens or several answers at once.
 
 The text is that of `generate` with batch size 1 and do_sample=False. The prompt is computed in chunks that begin at
 multiples of the chunk size. A later prompt that begins with the same whole chunks takes their keys and values as they
@@ -15,7 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longflow.engines.kvcache import Filled, InPlaceCache, cache_bytes, cut_to, make_cache, reserve
+from longflow.engines.kvcache import (
+    Filled,
+    InPlaceCache,
+    cache_bytes,
+    cut_to,
+    make_cache,
+    reserve,
+)
 
 Ids = NDArray[np.int32]
 
@@ -102,88 +109,134 @@ class Decoder:
         own = chunk is None or chunk == self._chunk
         if not own:
             self.forget()
+        scores = self._prefill(ids, max_new_tokens, self._chunk if own else chunk, own)
+        writing = Writing(ids, max_new_tokens, ends, min_new_tokens, self._penalty)
+        self._follow(writing, scores)
+        if not own:
+            self.forget()
+        return writing.answer
+
+    def _prefill(self, ids: Ids, room: int, chunk: int | None, keep: bool) -> Tensor:
+        """Compute a prompt; returns the scores (1, vocabulary) of what follows it. `keep` for the next prompt."""
         if self._cache is None:
             self._cache = make_cache(self._model.config, self._offload)
         start = self.reusable(ids)
         # Whatever happens from here on: no token is said to be there that may not be.
         self._cached = ids[:0]
         cut_to(self._cache, start)
-        reserve(self._cache, len(ids) + max_new_tokens)
-        step = (self._chunk if own else chunk) or len(ids)
+        reserve(self._cache, len(ids) + room)
+        step = chunk or len(ids)
         last = start + (len(ids) - 1 - start) // step * step
         for begin in range(start, last, step):
-            self._fill(ids[begin : begin + step])
+            fill(self._model, self._cache, ids[begin : begin + step])
         scores = self._forward(ids[last:], keep=1)
-        if own and self._chunk:
+        if keep and self._chunk:
             self._cached = ids[: len(ids) // self._chunk * self._chunk]
-        written = self._follow(ids, scores, max_new_tokens, ends, min_new_tokens)
-        if not own:
-            self.forget()
-        return written
-
-    def _follow(
-        self, ids: Ids, scores: Tensor, max_new_tokens: int, ends: frozenset[int], min_new_tokens: int
-    ) -> list[int]:
-        """Generate after the prompt; `scores` (1, vocabulary) are those of the first new token."""
-        text = np.concatenate([ids, np.empty(max_new_tokens, np.int32)])
-        length, first = len(ids), len(ids)
-        guesses: Ids = ids[:0]
-        seen = self._seen(ids, scores)
-        while True:
-            for place in range(len(scores)):
-                suppressed = ends if length - first < min_new_tokens else frozenset()
-                token = self._choose(scores[place], seen, suppressed)
-                text[length] = token
-                length += 1
-                if seen is not None:
-                    seen[token] = True
-                if token in ends or length - first == max_new_tokens:
-                    return [int(token) for token in text[first:length]]
-                if place == len(guesses) or guesses[place] != token:
-                    break
-            # The last token is not in the cache yet; guesses that were wrong are.
-            cut_to(self._cache, length - 1)
-            most = min(self._lookup, max_new_tokens - (length - first) - 1)
-            guesses = guess(text[:length], most)
-            scores = self._forward(np.concatenate([text[length - 1 : length], guesses]), keep=1 + len(guesses))
-
-    def _fill(self, ids: Ids) -> None:
-        """Add tokens to the cache; what the model would say after them is not asked."""
-        if not isinstance(self._cache, InPlaceCache):
-            self._forward(ids, keep=1)
-            return
-        self._cache.only_fill = True
-        try:
-            self._forward(ids, keep=1)
-        except Filled:
-            pass
-        finally:
-            self._cache.only_fill = False
-
-    def _forward(self, ids: Ids, keep: int) -> Tensor:
-        """One pass of the model over the next tokens; returns the scores after the last `keep`, (keep, vocabulary)."""
-        tokens = torch.from_numpy(ids.astype(np.int64))[None].to(self._model.device)
-        output = self._model(input_ids=tokens, cache=self._cache, use_cache=True, logits_to_keep=keep)
-        scores: Tensor = output.logits[0]
         return scores
 
-    def _seen(self, ids: Ids, scores: Tensor) -> Tensor | None:
-        """Which tokens of the vocabulary a prompt has, where a penalty asks for it."""
-        if self._penalty == 1.0:
-            return None
-        seen = torch.zeros(scores.shape[-1], dtype=torch.bool, device=scores.device)
-        seen[torch.from_numpy(np.unique(ids).astype(np.int64)).to(scores.device)] = True
-        return seen
+    def _follow(self, writing: Writing, scores: Tensor) -> None:
+        """Generate after the prompt; `scores` (1, vocabulary) are those of the first new token."""
+        guesses = writing.text[:0]
+        while True:
+            writing.accept(scores, guesses)
+            if writing.done:
+                return
+            # The last token is not in the cache yet; guesses that were wrong are.
+            cut_to(self._cache, writing.length - 1)
+            guesses = writing.guesses(self._lookup)
+            scores = self._forward(np.append(np.int32(writing.last), guesses), keep=1 + len(guesses))
 
-    def _choose(self, scores: Tensor, seen: Tensor | None, suppressed: frozenset[int]) -> int:
-        """The token of the highest score, after what the model's settings make of the scores (vocabulary)."""
+    def _forward(self, ids: Ids, keep: int) -> Tensor:
+        return forward(self._model, self._cache, ids, keep)
+
+
+def forward(model: Any, cache: Any, ids: Ids, keep: int) -> Tensor:
+    """One pass of a model over the next tokens; returns the scores after the last `keep`, (keep, vocabulary)."""
+    tokens = torch.from_numpy(ids.astype(np.int64))[None].to(model.device)
+    output = model(input_ids=tokens, cache=cache, use_cache=True, logits_to_keep=keep)
+    scores: Tensor = output.logits[0]
+    return scores
+
+
+def fill(model: Any, cache: Any, ids: Ids) -> None:
+    """Add tokens to a cache; what the model would say after them is not asked."""
+    if not isinstance(cache, InPlaceCache):
+        forward(model, cache, ids, keep=1)
+        return
+    cache.only_fill = True
+    try:
+        forward(model, cache, ids, keep=1)
+    except Filled:
+        pass
+    finally:
+        cache.only_fill = False
+
+
+class Writing:
+    """An answer on its way: a prompt, the tokens that were chosen after it, and what decides on the next.
+
+    Args:
+        ids: the prompt.
+        most: tokens of the answer, at most.
+        ends: ids that end it.
+        least: so many tokens are chosen that are no end.
+        penalty: the model's repetition penalty; 1 is none.
+    """
+
+    def __init__(self, ids: Ids, most: int, ends: frozenset[int], least: int, penalty: float) -> None:
+        self.text = np.concatenate([ids, np.empty(most, np.int32)])
+        self.length = self._first = len(ids)
+        self.done = False
+        self._ends = ends
+        self._least = least
+        self._penalty = penalty
+        self._seen: Tensor | None = None
+
+    @property
+    def answer(self) -> list[int]:
+        """The ids chosen so far."""
+        return [int(token) for token in self.text[self._first : self.length]]
+
+    @property
+    def last(self) -> int:
+        """The last id."""
+        return int(self.text[self.length - 1])
+
+    @property
+    def left(self) -> int:
+        """Tokens that may still come."""
+        return len(self.text) - self.length
+
+    def guesses(self, most: int) -> Ids:
+        """Up to `most` tokens that may come next, beside the one that is chosen anyway."""
+        return guess(self.text[: self.length], min(most, self.left - 1))
+
+    def accept(self, scores: Tensor, guesses: Ids) -> None:
+        """Choose the next tokens: of scores (1 + guesses, vocabulary) those after a guess count where it was right."""
+        for place in range(len(scores)):
+            token = self.add(scores[place])
+            if self.done or place == len(guesses) or guesses[place] != token:
+                return
+
+    def add(self, scores: Tensor) -> int:
+        """Choose the token of the highest score, after what the model's settings make of the scores (vocabulary)."""
         scores = scores.to(torch.float32, copy=True)
-        if seen is not None:
+        if self._penalty != 1.0:
+            if self._seen is None:
+                ids = np.unique(self.text[: self._first]).astype(np.int64)
+                self._seen = torch.zeros(scores.shape[-1], dtype=torch.bool, device=scores.device)
+                self._seen[torch.from_numpy(ids).to(scores.device)] = True
             lowered = torch.where(scores < 0, scores * self._penalty, scores / self._penalty)
-            scores = torch.where(seen, lowered, scores)
-        if suppressed:
-            scores[sorted(suppressed)] = -torch.inf
-        return int(scores.argmax())
+            scores = torch.where(self._seen, lowered, scores)
+        if self._ends and self.length - self._first < self._least:
+            scores[sorted(self._ends)] = -torch.inf
+        token = int(scores.argmax())
+        self.text[self.length] = token
+        self.length += 1
+        if self._seen is not None:
+            self._seen[token] = True
+        self.done = token in self._ends or not self.left
+        return token
 
 
 def common_prefix(one: Ids, other: Ids) -> int:

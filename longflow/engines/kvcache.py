@@ -7,8 +7,10 @@ kernels see the same layout whatever was in the cache before.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
@@ -102,6 +104,53 @@ class InPlaceCache(Cache):
         if self.only_fill and layer_idx == len(self.layers) - 1:
             raise Filled
         return keys, values
+
+
+class Ragged(list[Tensor]):
+    """Keys or values of several prompts, each (1, heads, tokens, size); `added` are the tokens that each got last."""
+
+    def __init__(self, tensors: Iterable[Tensor], added: Sequence[int]) -> None:
+        super().__init__(tensors)
+        self.added = added
+
+
+class SideBySide(Cache):
+    """The caches of several prompts for one pass over tokens of all of them, laid one after another.
+
+    Args:
+        caches: one for each prompt; each is written in place.
+        added: how many of the pass's tokens are each prompt's.
+    """
+
+    def __init__(self, caches: Sequence[InPlaceCache], added: Sequence[int]) -> None:
+        by_layer = zip(*(cache.layers for cache in caches), strict=True)
+        super().__init__(layers=[_SideBySideLayer(layers, added) for layers in by_layer])
+
+
+class _SideBySideLayer(InPlaceLayer):  # type: ignore[no-untyped-call]
+    """One layer of several prompts."""
+
+    def __init__(self, parts: Sequence[Any], added: Sequence[int]) -> None:
+        super().__init__()
+        self.parts = parts
+        self.added = added
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Add the tokens of each prompt, (1, heads, tokens of all, size), to its own buffers."""
+        added = list(self.added)
+        states = zip(torch.split(key_states, added, 2), torch.split(value_states, added, 2), strict=True)
+        pairs = [part.update(*own) for part, own in zip(self.parts, states, strict=True)]
+        return Ragged((keys for keys, _ in pairs), self.added), Ragged((values for _, values in pairs), self.added)
+
+
+def beginning_of(cache: InPlaceCache, tokens: int, room: int) -> InPlaceCache:
+    """A cache of its own with the first tokens of another, and room for so many in all."""
+    copy = InPlaceCache(len(cache.layers))
+    reserve(copy, room)
+    layers: Any = zip(cache.layers, copy.layers, strict=True)
+    for layer, own in layers:
+        own.update(layer.keys[:, :tokens].transpose(1, 2), layer.values[:, :tokens].transpose(1, 2))
+    return copy
 
 
 def reserve(cache: Any, tokens: int) -> None:

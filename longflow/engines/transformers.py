@@ -22,10 +22,11 @@ from typing import Any
 
 import torch
 
-from longflow.engines import Completion, Generation, Request, attention
+from longflow.engines import MERGE_TOKENS, MERGED_MOST, Completion, Generation, Request, attention
 from longflow.engines.ahead import Ahead, Waiting, as_ids
 from longflow.engines.decoding import Decoder, Ids, heeds
 from longflow.engines.kvcache import is_plain
+from longflow.engines.together import Answering, Together
 from longflow.engines.tokenizers import CHAT_DATE, HuggingFaceTokenizer, one_line
 from longflow.errors import UserError, nearest
 from longflow.models import merged_config, window_of
@@ -50,8 +51,8 @@ class TransformersEngine:
 
     Args:
         entry: the model's entry; the keys read are path, tokenizer, dtype, attention, gpu, threads, window,
-            trust_remote_code, config_overrides, chat_date, prefill_chunk, share_prefixes, prompt_lookup, kv_offload and
-            decode (docs/engines.md describes them).
+            trust_remote_code, config_overrides, chat_date, prefill_chunk, share_prefixes, prompt_lookup, kv_offload,
+            decode and merge_tokens (docs/engines.md describes them).
         location: the folder with the model's files. Nothing is fetched from anywhere.
 
     The model is loaded at the first request. Requests are answered in the order given, but those that share a beginning
@@ -70,10 +71,6 @@ class TransformersEngine:
         self._eos: frozenset[int] = frozenset()
         self._top_k: int | None = None
         self._decoder: Decoder | None = None
-        if entry.get("decode") == "merged":
-            raise UserError(
-                f"model {self._name}: decode: merged is not available for the transformers engine; decode: single is"
-            )
 
     def tokenizer(self) -> HuggingFaceTokenizer:
         """The model's tokenizer (or the one that its entry names), without loading the model."""
@@ -87,7 +84,7 @@ class TransformersEngine:
         return self._tokenizer
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
-        """Answer the requests one by one, in an order in which shared beginnings meet.
+        """Answer the requests one by one, or some side by side, in an order in which shared beginnings meet.
 
         A request that does not fit into the model's window or into memory, or that fails in another way, gives a
         completion with finish reason "error"; the others go on. Raises UserError if the model cannot be loaded or the
@@ -98,8 +95,8 @@ class TransformersEngine:
                 return
             if self._model is None:
                 self._load()
-            while (waiting := ahead.take(self._shared)) is not None:
-                completion = self._answer(waiting)
+            together = self._together()
+            for completion in self._side_by_side(ahead, together) if together else self._one_by_one(ahead):
                 with ahead.caller():
                     yield completion
 
@@ -130,6 +127,60 @@ class TransformersEngine:
         if self._decoder is None or not self._entry.get("share_prefixes", True):
             return 0
         return self._decoder.reusable(ids)
+
+    def _together(self) -> Together[Waiting] | None:
+        """What answers several prompts at a time, where that is asked for and the model does it."""
+        if self._entry.get("decode") != "merged":
+            return None
+        config = self._model.config.get_text_config(decoder=True)
+        if self._decoder is None or config._attn_implementation != attention.NAME or self._entry.get("kv_offload"):
+            log.warning(
+                "%s: decode: merged needs attention: sdpa, plain layers and no kv_offload; answers come singly",
+                self._name,
+            )
+            return None
+        room = int(self._entry.get("merge_tokens") or MERGE_TOKENS)
+        return Together(self._model, room, MERGED_MOST, **self._loop_settings())
+
+    def _one_by_one(self, ahead: Ahead) -> Iterator[Completion]:
+        while (waiting := ahead.take(self._shared)) is not None:
+            yield self._answer(waiting)
+
+    def _side_by_side(self, ahead: Ahead, together: Together[Waiting]) -> Iterator[Completion]:
+        """Answer several prompts at a time; which ones depends on the requests alone.
+
+        What would fill more than half of `merge_tokens`, what is sampled and what is refused comes by itself.
+        """
+        shares = bool(self._entry.get("share_prefixes", True))
+        while (waiting := ahead.take(together.reusable if shares else lambda _: 0, longest=True)) is not None:
+            generation = waiting.generation
+            size = len(waiting.ids) + generation.max_new_tokens
+            refused = waiting.error or self._refusal(len(waiting.ids), generation.max_new_tokens)
+            if refused or generation.temperature > 0 or 2 * size > together.room:
+                yield from self._written(together, together.finish())  # frees their caches
+                together.abandon()
+                yield self._answer(waiting)
+                continue
+            ends = frozenset(self._ends(generation))
+            done = together.add(waiting, waiting.ids, generation.max_new_tokens, ends, generation.min_new_tokens)
+            yield from self._written(together, done, waiting)
+        yield from self._written(together, together.finish())
+
+    def _written(
+        self, together: Together[Waiting], done: Iterator[Answering[Waiting]], new: Waiting | None = None
+    ) -> Iterator[Completion]:
+        """The completions of answers as they are done. Where a pass fails each of its prompts is answered by itself."""
+        reason = None
+        try:
+            for each in done:
+                yield self._completion(each.item, each.writing.answer, each.seconds)
+        except Exception as error:  # answered by itself, each says what is wrong with it
+            reason = one_line(error)
+        if reason is not None:
+            alone = together.abandon() + ([] if new is None else [new])
+            log.warning("%d prompts could not be answered together (%s); they come singly", len(alone), reason)
+            _free_memory()
+            yield from map(self._answer, alone)
 
     def _answer(self, waiting: Waiting) -> Completion:
         start = time.perf_counter()
@@ -167,15 +218,17 @@ class TransformersEngine:
             log.warning("request %s: %s", waiting.name, reason)
             length_known = None if waiting.error else length
             return Completion(waiting.key, "", "error", prompt_tokens=length_known, error=reason)
-        ends = self._ends(generation)
-        stopped = len(new_ids) < generation.max_new_tokens or new_ids[-1] in ends
+        return self._completion(waiting, new_ids, time.perf_counter() - start, note)
+
+    def _completion(self, waiting: Waiting, new_ids: list[int], seconds: float, note: str | None = None) -> Completion:
+        stopped = len(new_ids) < waiting.generation.max_new_tokens or new_ids[-1] in self._ends(waiting.generation)
         return Completion(
             waiting.key,
             self.tokenizer().decode(new_ids),
             "stop" if stopped else "length",
-            prompt_tokens=length,
+            prompt_tokens=len(waiting.ids),
             answer_tokens=len(new_ids),
-            seconds=time.perf_counter() - start,
+            seconds=seconds,
             note=note,
         )
 
@@ -329,13 +382,14 @@ class TransformersEngine:
         if entry["attention"] == "sdpa" and model._can_set_attn_implementation():
             attention.register()
             model.set_attn_implementation(attention.NAME)
-        return Decoder(
-            model,
-            chunk=int(entry.get("prefill_chunk") or 0),
-            lookup=int(entry.get("prompt_lookup") or 0),
-            offload=bool(entry.get("kv_offload")),
-            penalty=float(model.generation_config.repetition_penalty or 1.0),
-        )
+        return Decoder(model, offload=bool(entry.get("kv_offload")), **self._loop_settings())
+
+    def _loop_settings(self) -> dict[str, Any]:
+        return {
+            "chunk": int(self._entry.get("prefill_chunk") or 0),
+            "lookup": int(self._entry.get("prompt_lookup") or 0),
+            "penalty": float(self._model.generation_config.repetition_penalty or 1.0),
+        }
 
     def _config(self) -> Any:
         """The model's configuration with the entry's overrides; sets the window. Raises UserError."""

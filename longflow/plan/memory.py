@@ -3,7 +3,8 @@
 In values, times the bytes of the dtype, for a prompt of T tokens of which a chunk of c is computed at a time:
 
     weights      P                                   parameters: of the weight files' headers, else of config.json
-    KV cache     layers x (key + value) x T          key = KV heads x head size; T with the answer, in steps of 256
+    KV cache     layers x (key + value) x T          key = KV heads x head size; T with the answer, in steps of 256;
+                                                     `decode: merged` holds those of `merge_tokens` beside it
     activations  (4 x intermediate + 3 x hidden) x c  what the layer being computed holds; in a process HEAP times that
     attention    query heads x c x T                 only where scores are written down (`attention: eager`); the sdpa
                                                      and flash kernels write none, and the engine builds no mask
@@ -22,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from longflow.engines import MERGED_MOST
 from longflow.errors import UserError
 from longflow.jsonio import read_json
 from longflow.models import merged_config, weight_files
@@ -115,6 +117,8 @@ class Way:
     offload: bool
     eager: bool
     lookup: int
+    merge: int = 0
+    """Tokens of the prompts that are decoded side by side; 0: one by one."""
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Way:
@@ -126,6 +130,7 @@ class Way:
             offload=bool(entry.get("kv_offload")),
             eager=entry.get("attention") == "eager",
             lookup=int(entry.get("prompt_lookup") or 0),
+            merge=int(entry.get("merge_tokens") or 0) if entry.get("decode") == "merged" else 0,
         )
 
 
@@ -139,7 +144,12 @@ def need(shape: Shape, way: Way, prompt: int, answer: int) -> Need:
     chunk = min(way.chunk or prompt, prompt)
     layers, devices = len(shape.layer_windows), max(1, way.gpus)
     share = -(-layers // devices) / layers
-    kv = shape.kv(prompt + answer, size)
+    # What is decoded side by side has caches of its own; a prompt of more than half of that is answered by itself.
+    beside = min(prompt + answer, way.merge // 2)
+    kv = max(
+        shape.kv(prompt + answer, size),
+        shape.kv(beside, size) + shape.kv(min(way.merge, MERGED_MOST * beside), size),
+    )
     offloaded = way.offload and way.gpus > 0
     return Need(
         weights=int(shape.weights * share),
@@ -172,6 +182,8 @@ def remedies(shape: Shape, way: Way, prompt: int, answer: int, available: int) -
         found.append(f"prefill_chunk: {chunk}")
     if way.gpus and (count := gpus_needed(shape, way, prompt, answer, available)) is not None:
         found.append(f"gpu: {count}")
+    if way.merge and fits(_with(way, merge=0)):
+        found.append("decode: single")
     if way.gpus and not way.offload and fits(_with(way, offload=True)):
         found.append("kv_offload: true")
     if way.dtype == "float32" and fits(_with(way, dtype="bfloat16"), prompt):
