@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from longflow.engines import MERGE_TOKENS, MERGED_MOST, Completion, Generation, Request, attention
-from longflow.engines.ahead import Ahead, Waiting, as_ids
+from longflow.engines.ahead import WINDOW_REQUESTS, Ahead, Waiting, as_ids
 from longflow.engines.decoding import Decoder, Ids, heeds
 from longflow.engines.kvcache import is_plain
 from longflow.engines.together import Answering, Together
@@ -90,7 +90,9 @@ class TransformersEngine:
         completion with finish reason "error"; the others go on. Raises UserError if the model cannot be loaded or the
         GPU was lost. `requests` is read ahead in a thread, but never while the caller has a completion in its hands.
         """
-        with Ahead(requests, self._prepare) as ahead:
+        # Those to choose from have to be there before the first is taken where the choice may change a text.
+        most = 2 * MERGED_MOST if self._entry.get("decode") == "merged" else WINDOW_REQUESTS
+        with Ahead(requests, self._prepare, most) as ahead:
             if not ahead.start():
                 return
             if self._model is None:
@@ -151,8 +153,12 @@ class TransformersEngine:
 
         What would fill more than half of `merge_tokens`, what is sampled and what is refused comes by itself.
         """
-        shares = bool(self._entry.get("share_prefixes", True))
-        while (waiting := ahead.take(together.reusable if shares else lambda _: 0, longest=True)) is not None:
+
+        def shared(ids: Ids) -> int:
+            alone = self._shared(ids)
+            return max(alone, together.reusable(ids)) if self._entry.get("share_prefixes", True) else 0
+
+        while (waiting := ahead.take(shared, longest=True)) is not None:
             generation = waiting.generation
             size = len(waiting.ids) + generation.max_new_tokens
             refused = waiting.error or self._refusal(len(waiting.ids), generation.max_new_tokens)
@@ -161,6 +167,8 @@ class TransformersEngine:
                 together.abandon()
                 yield self._answer(waiting)
                 continue
+            if self._decoder is not None:
+                self._decoder.forget()  # of what came by itself before
             ends = frozenset(self._ends(generation))
             done = together.add(waiting, waiting.ids, generation.max_new_tokens, ends, generation.min_new_tokens)
             yield from self._written(together, done, waiting)
