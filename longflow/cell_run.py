@@ -131,6 +131,10 @@ class CellRun:
         """Set where too many records failed, or where there is a fault: nothing more is asked."""
         self.fault: str | None = None
         """What is wrong with the cell itself, such as a record of which no prompt can be made."""
+        self.total = 0
+        """Answers that the predictions will hold: records times repeats; known once `count` was asked."""
+        self._of: dict[str, set[tuple[int, int]]] = {}
+        """The records and repeats, by index, that asked for a key."""
         self._calls: dict[tuple[int, int], list[list[Rendering]]] = {}
         self._digests: dict[int, str] = {}
         self._tokenizer: Tokenizer | None = None
@@ -200,6 +204,7 @@ class CellRun:
                     rendering, request = self._rendered(index, record, call, (turn, number, repeat))
                     found.append(rendering)
                     self.used.add(rendering.key)
+                    self._of.setdefault(rendering.key, set()).add((index, repeat))
                     if request is not None:
                         self.asked.add(request.key)
                         yield request
@@ -211,9 +216,10 @@ class CellRun:
 
     def count(self, turn: int = 0) -> tuple[int, int]:
         """Calls of a turn, and how many of them the journal answers without tokenising anything."""
-        total = known = 0
+        total = known = self.total = 0
         for index, record in self._records():
             for repeat in range(self.repeats):
+                self.total += 1
                 if self._failed(index, repeat) is not None:
                     continue
                 for number, call in enumerate(self._calls_of(turn, record, self._texts(index, repeat))):
@@ -347,6 +353,11 @@ class CellRun:
     def fail(self, key: str, reason: str) -> None:
         """A request has no answer in this run."""
         self.failures[key] = " ".join(reason.split())
+
+    @property
+    def failed_records(self) -> int:
+        """Records (times repeats) of which a call failed, however many of its calls."""
+        return len(set().union(*(self._of.get(key, {(key,)}) for key in self.failures)))
 
     def predictions(self) -> Iterator[Prediction]:
         """The predictions in the benchmark's order."""

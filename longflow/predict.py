@@ -66,7 +66,7 @@ class Desk:
     def turn(self, turn: int, engine: Engine, cells: Sequence[CellRun]) -> None:
         """Have all requests of a turn answered. Raises UserError for an engine that is not one."""
         for cell in cells:
-            with self._faults_of(cell):
+            with self.faults_of(cell):
                 total, known = cell.count(turn)
                 part = f" (turn {turn + 1} of {cell.turns.count})" if cell.turns.count > 1 else ""
                 log.info("%s%s: %d calls, %d answered before", cell.job.name, part, total, known)
@@ -85,7 +85,8 @@ class Desk:
             pass
 
     @contextmanager
-    def _faults_of(self, cell: CellRun) -> Iterator[None]:
+    def faults_of(self, cell: CellRun) -> Iterator[None]:
+        """What is wrong with a cell is that cell's fault, where cells stand apart; else it is raised."""
         try:
             yield
         except UserError as error:
@@ -96,7 +97,7 @@ class Desk:
 
     def _requests(self, turn: int, cells: Sequence[CellRun]) -> Iterator[Request]:
         for cell in cells:
-            with self._faults_of(cell):
+            with self.faults_of(cell):
                 yield from self._requests_of(turn, cell)
 
     def _requests_of(self, turn: int, cell: CellRun) -> Iterator[Request]:
@@ -144,13 +145,18 @@ class Desk:
         name = cell.job.name
         self._progress[name].step(None, None)
         log.info("%s: a record failed: %s", name, cell.failures[key])
-        if _too_many(cell.job.max_failures, len(cell.failures), self._progress[name].total):
-            cell.stopped = True
+        # Of a share only the whole cell can tell: a shard leaves it to `assemble`.
+        if cell.chosen is None or not _is_share(cell.job.max_failures):
+            cell.stopped = _too_many(cell.job.max_failures, cell.failed_records, cell.total)
+
+
+def _is_share(limit: float | None) -> bool:
+    return limit is not None and 0 < limit < 1
 
 
 def _too_many(limit: float | None, failed: int, total: int) -> bool:
     """Whether more of `total` records failed than a limit allows: a number of them, or a share."""
-    return limit is not None and failed > (limit * total if 0 < limit < 1 else limit)
+    return limit is not None and failed > (limit * total if _is_share(limit) else limit)
 
 
 def libraries(engine: str) -> str:
@@ -201,9 +207,11 @@ def _run_all(jobs: Sequence[Job], places: Sequence[Place], apart: bool) -> list[
         desk = Desk(cells, libraries(jobs[0].entry["engine"]), apart)
         _answer_all(desk, engine, cells)
         for cell, place in zip(cells, places, strict=True):
-            fault = _fault(cell)
-            counts = {} if fault else write(cell, place, desk.generated[cell.job.name], began, engine)
-            found.append((counts, fault))
+            counts: dict[str, int] = {}
+            if _fault(cell) is None:
+                with desk.faults_of(cell):
+                    counts = write(cell, place, desk.generated[cell.job.name], began, engine)
+            found.append((counts, _fault(cell)))
     return found
 
 
@@ -263,7 +271,7 @@ def assemble(job: Job, shards: Sequence[str | Path], place: Place) -> dict[str, 
                             "removed, so the next run does the shards again"
                         )
                     cell.fail(request.key, failures[request.key])
-            cell.stopped = _too_many(job.max_failures, len(cell.failures), len(cell.rows))
+            cell.stopped = _too_many(job.max_failures, cell.failed_records, len(cell.rows))
             if fault := _fault(cell):
                 raise UserError(fault)
         except UserError:
@@ -287,7 +295,8 @@ def _open(stack: ExitStack, job: Job) -> Journal:
 def _answer_all(desk: Desk, engine: Engine, cells: Sequence[CellRun]) -> None:
     try:
         for turn in range(max(cell.turns.count for cell in cells)):
-            desk.turn(turn, engine, [cell for cell in cells if turn < cell.turns.count and not cell.stopped])
+            if asking := [cell for cell in cells if turn < cell.turns.count and not cell.stopped]:
+                desk.turn(turn, engine, asking)
     finally:
         engine.close()
 
@@ -308,7 +317,7 @@ def _fault(cell: CellRun) -> str | None:
 def _stopped(cell: CellRun) -> str:
     reason = next(iter(cell.failures.values()))
     return (
-        f"{cell.job.name}: {len(cell.failures)} records failed, more than run.max_failures: {cell.job.max_failures}; "
+        f"{cell.job.name}: {cell.failed_records} records failed, more than run.max_failures: {cell.job.max_failures}; "
         f"what was answered is kept; the first failure: {reason}"
     )
 

@@ -46,7 +46,10 @@ def write_spec(path: str | Path, spec: str) -> None:
 
 
 def disown(path: str | Path) -> None:
-    """Have a file count as made with another spec, whatever the spec: it is not what was asked for."""
+    """Have a file count as made with another spec, whatever the spec: it is not what was asked for.
+
+    The next workflow that plans finds the file out of date by that (`needs` in rules/common.smk), and makes it anew.
+    """
     write_text(beside(path), "not what was asked for\n")
 
 

@@ -62,7 +62,7 @@ rule from_batch:
     message:
         "Taking {wildcards.benchmark} {wildcards.dataset} at {wildcards.length} from the batch of {wildcards.model}"
     shell:
-        "python -m scripts.from_batch {input:q} --output {output:q} > {log:q} 2>&1"
+        "python -m scripts.from_batch {input:q} --spec {params.spec:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule predict_shard:

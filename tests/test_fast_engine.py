@@ -239,6 +239,18 @@ def test_long_prompts_come_singly_and_the_longest_first(folder: Path) -> None:
     assert [completion.text for completion in sorted(found, key=lambda each: each.key)] == single
 
 
+def test_what_is_on_its_way_is_answered_before_the_source_s_error_is_raised(folder: Path) -> None:
+    def source() -> Iterator[Request]:
+        yield from requests_of(mixed_prompts(6, seed=4))
+        raise UserError("record 7 is bad")
+
+    engine = load_engine("transformers", make_entry(folder, decode="merged"), str(folder))
+    completions = engine.generate(source())
+    assert len({next(completions).key for _ in range(6)}) == 6
+    with pytest.raises(UserError, match="record 7 is bad"):
+        next(completions)
+
+
 def test_where_a_pass_over_several_fails_each_is_answered_by_itself(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

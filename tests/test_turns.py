@@ -265,6 +265,53 @@ def test_too_many_failures_end_a_cell_in_shards_as_well(tmp_path):
     assert all(specs.is_stale(path, json.dumps(made.spec)) for path in paths)  # the next run tries them again
 
 
+def limited(made, limit):
+    return Job(**{**made.__dict__, "max_failures": limit})
+
+
+def test_a_cell_that_stops_in_its_first_turn_says_so(tmp_path):
+    write_jsonl(tmp_path / "records.jsonl", (question(i, templates=TEMPLATES).to_row() for i in range(3)))
+    jobs = [limited(job(tmp_path, {"fail": ["r0", "r1"]}, name=name, setting=COT, prompt=None), 0) for name in "ab"]
+    with pytest.raises(UserError, match=r"a: [12] records failed, more than run\.max_failures: 0"):
+        predict.run(jobs[0], tmp_path / "out.jsonl", tmp_path / "usage.json")
+    places = [predict.Place(f"{tmp_path}/{each.name}.jsonl", f"{tmp_path}/{each.name}.json") for each in jobs]
+    assert list(predict.run_batch(jobs, places)) == ["a", "b"]
+
+
+class FailsLater(Echo):
+    """Fails the first call of records 0 and 1, and the second call of record 2."""
+
+    def generate(self, requests):
+        for request in requests:
+            second = request.prompt.startswith("You thought")
+            if request.name in ("r2",) if second else request.name in ("r0", "r1"):
+                yield Completion(request.key, "", "error", error="told to fail")
+            else:
+                yield Completion(request.key, f"thought of {request.name}", "stop", 5, 2, 0.5)
+
+
+def test_a_share_of_failures_is_one_of_the_cell_s_records(tmp_path):
+    write_jsonl(tmp_path / "records.jsonl", (question(i, templates=TEMPLATES).to_row() for i in range(10)))
+    made = job(tmp_path, {}, setting=COT, prompt=None)
+    made = Job(**{**made.__dict__, "entry": {**made.entry, "engine": "test_turns:FailsLater"}})
+    assert predict.run(limited(made, 0.3), tmp_path / "out.jsonl", tmp_path / "usage.json")["failed"] == 3
+    with pytest.raises(UserError, match="3 records failed"):
+        predict.run(limited(made, 0.29), tmp_path / "out.jsonl", tmp_path / "usage.json")
+    # One of two records of a shard is half of the shard and a tenth of the cell.
+    made = limited(job(tmp_path, {"fail": ["r0"]}, name="sharded"), 0.2)
+    paths = [tmp_path / f"{shard}.json" for shard in range(5)]
+    for shard, path in enumerate(paths):
+        predict.run_shard(made, shard, 5, path)
+    place = predict.Place(str(tmp_path / "sharded.jsonl"), str(tmp_path / "usage.json"))
+    assert predict.assemble(made, paths, place)["failed"] == 1
+
+
+def test_a_piece_that_fails_is_no_record_of_its_own(tmp_path):
+    write_jsonl(tmp_path / "records.jsonl", (question(i, f"w{i} " * 45).to_row() for i in range(4)))
+    made = limited(job(tmp_path, {"fail": ["r0"]}, setting=SUMMARY), 1)  # five pieces fail, of one record
+    assert predict.run(made, tmp_path / "out.jsonl", tmp_path / "usage.json")["failed"] == 1
+
+
 def test_a_cell_that_fails_takes_no_other_of_its_batch_along(tmp_path):
     """Three cells of a batch: one of which every record fails, one of which no prompt can be made, and a good one."""
     records = {
@@ -285,10 +332,10 @@ def test_a_cell_that_fails_takes_no_other_of_its_batch_along(tmp_path):
     assert "input" in faults["broken"]
     for name in ("fails", "broken"):
         with pytest.raises(UserError, match=re.escape(faults[name])):
-            batch_files.take(tmp_path / f"{name}.jsonl", tmp_path / f"{name}-predictions.jsonl")
+            batch_files.take(tmp_path / f"{name}.jsonl", tmp_path / f"{name}-predictions.jsonl", "a spec")
         assert not (tmp_path / f"{name}-predictions.jsonl").exists()
         assert specs.is_stale(tmp_path / f"{name}.jsonl", "a spec")  # the next run tries it again
-    batch_files.take(tmp_path / "good.jsonl", tmp_path / "good-predictions.jsonl")
+    batch_files.take(tmp_path / "good.jsonl", tmp_path / "good-predictions.jsonl", "a spec")
     assert [row["id"] for row in read_jsonl(tmp_path / "good-predictions.jsonl")] == ["r4"]
     assert not specs.is_stale(tmp_path / "good-predictions.jsonl", "a spec")
     Echo.asked = []

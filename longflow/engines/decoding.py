@@ -58,11 +58,19 @@ class Decoder:
         lookup: tokens guessed at each step from earlier occurrences of the last tokens (prompt lookup); 0 is off.
         offload: keep the KV cache in the host's memory.
         penalty: the model's repetition penalty; 1 is none.
+        share: whether what a prompt begins with in common with the last one is taken from the cache.
     """
 
     def __init__(
-        self, model: Any, chunk: int = 0, lookup: int = 0, offload: bool = False, penalty: float = 1.0
+        self,
+        model: Any,
+        chunk: int = 0,
+        lookup: int = 0,
+        offload: bool = False,
+        penalty: float = 1.0,
+        share: bool = True,
     ) -> None:
+        self._share = share
         self._model = model
         self._chunk = chunk
         self._lookup = lookup
@@ -81,7 +89,7 @@ class Decoder:
 
         The last token is always computed: what follows it is asked for.
         """
-        if not self._chunk:
+        if not self._chunk or not self._share:
             return 0
         return min(common_prefix(self._cached, ids), len(ids) - 1) // self._chunk * self._chunk
 

@@ -41,14 +41,22 @@ class Together(Generic[Item]):
 
     Args:
         model: a causal language model whose attention is `attention.NAME`.
-        room: tokens of prompts and answers that are in memory at a time.
+        room: tokens of prompts and answers that are on their way at a time. The last prompt's cache may be there beside
+            them, for the next to begin with.
         most: answers at a time.
         chunk: tokens of a prompt computed at once; 0 is the whole prompt.
         lookup: tokens guessed for each answer at each step.
         penalty: the model's repetition penalty.
+        share: whether what a prompt begins with in common with the last one is taken from its cache.
+
+    The model has to place tokens by `position_ids` and to build no mask: what it is told of the caches is no length
+    that a mask could be made of.
     """
 
-    def __init__(self, model: Any, room: int, most: int, chunk: int, lookup: int, penalty: float) -> None:
+    def __init__(
+        self, model: Any, room: int, most: int, chunk: int, lookup: int, penalty: float, share: bool = True
+    ) -> None:
+        self._share = share
         self._model = model
         self.room = room
         self._most = most
@@ -56,12 +64,13 @@ class Together(Generic[Item]):
         self._lookup = lookup
         self._penalty = penalty
         self._active: list[Answering[Item]] = []
+        """Those whose prompt is computed; one that is not rides in no pass but its own."""
         self._last: Ids = np.empty(0, np.int32)
         self._last_cache: InPlaceCache | None = None
 
     def reusable(self, ids: Ids) -> int:
         """How many tokens of a prompt stand in the cache of the last one, in whole chunks."""
-        if not self._chunk:
+        if not self._chunk or not self._share:
             return 0
         return min(common_prefix(self._last, ids), len(ids) - 1) // self._chunk * self._chunk
 

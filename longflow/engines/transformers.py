@@ -16,7 +16,7 @@ import importlib.util
 import inspect
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,8 @@ class TransformersEngine:
         self._eos: frozenset[int] = frozenset()
         self._top_k: int | None = None
         self._decoder: Decoder | None = None
+        self._merging = True
+        """Whether the model can answer several prompts at a time; told by the first failure that is not of memory."""
 
     def tokenizer(self) -> HuggingFaceTokenizer:
         """The model's tokenizer (or the one that its entry names), without loading the model."""
@@ -126,9 +128,7 @@ class TransformersEngine:
 
     def _shared(self, ids: Ids) -> int:
         """How much of a prompt is in the KV cache already."""
-        if self._decoder is None or not self._entry.get("share_prefixes", True):
-            return 0
-        return self._decoder.reusable(ids)
+        return 0 if self._decoder is None else self._decoder.reusable(ids)
 
     def _together(self) -> Together[Waiting] | None:
         """What answers several prompts at a time, where that is asked for and the model does it."""
@@ -155,14 +155,17 @@ class TransformersEngine:
         """
 
         def shared(ids: Ids) -> int:
-            alone = self._shared(ids)
-            return max(alone, together.reusable(ids)) if self._entry.get("share_prefixes", True) else 0
+            return max(self._shared(ids), together.reusable(ids))
 
-        while (waiting := ahead.take(shared, longest=True)) is not None:
+        def following() -> Waiting | None:
+            return ahead.take(shared, longest=True)
+
+        while (waiting := (yield from self._or_finish(together, following))) is not None:
             generation = waiting.generation
             size = len(waiting.ids) + generation.max_new_tokens
             refused = waiting.error or self._refusal(len(waiting.ids), generation.max_new_tokens)
-            if refused or generation.temperature > 0 or 2 * size > together.room:
+            alone = generation.temperature > 0 or 2 * size > together.room
+            if refused or alone or not self._merging:
                 yield from self._written(together, together.finish())  # frees their caches
                 together.abandon()
                 yield self._answer(waiting)
@@ -178,17 +181,34 @@ class TransformersEngine:
         self, together: Together[Waiting], done: Iterator[Answering[Waiting]], new: Waiting | None = None
     ) -> Iterator[Completion]:
         """The completions of answers as they are done. Where a pass fails each of its prompts is answered by itself."""
-        reason = None
-        try:
-            for each in done:
-                yield self._completion(each.item, each.writing.answer, each.seconds)
-        except Exception as error:  # answered by itself, each says what is wrong with it
-            reason = one_line(error)
-        if reason is not None:
-            alone = together.abandon() + ([] if new is None else [new])
-            log.warning("%d prompts could not be answered together (%s); they come singly", len(alone), reason)
+        while True:
+            lost = False
+            try:
+                each = next(done, None)
+            except Exception as error:  # answered by itself, each prompt says what is wrong with it
+                reason, lost = one_line(error), _is_gpu_lost(error)
+                self._merging = _is_out_of_memory(error)  # a model that cannot do it will not later either
+                break
+            if each is None:
+                return
+            completion = self._completion(each.item, each.writing.answer, each.seconds)
+            each = None  # its cache has to go before memory is looked for
+            yield completion
+        alone = together.abandon() + ([] if new is None else [new])
+        log.warning("%d prompts could not be answered together (%s); they come singly", len(alone), reason)
+        if not lost:
             _free_memory()
-            yield from map(self._answer, alone)
+        yield from map(self._answer, alone)
+
+    def _or_finish(
+        self, together: Together[Waiting], following: Callable[[], Waiting | None]
+    ) -> Generator[Completion, None, Waiting | None]:
+        """What comes next. If taking it fails, what is on its way is answered before the failure goes on."""
+        try:
+            return following()
+        except Exception:
+            yield from self._written(together, together.finish())
+            raise
 
     def _answer(self, waiting: Waiting) -> Completion:
         start = time.perf_counter()
@@ -397,6 +417,7 @@ class TransformersEngine:
             "chunk": int(self._entry.get("prefill_chunk") or 0),
             "lookup": int(self._entry.get("prompt_lookup") or 0),
             "penalty": float(self._model.generation_config.repetition_penalty or 1.0),
+            "share": bool(self._entry.get("share_prefixes", True)),
         }
 
     def _config(self) -> Any:
