@@ -146,8 +146,9 @@ class Desk:
         self._progress[name].step(None, None)
         log.info("%s: a record failed: %s", name, cell.failures[key])
         # Of a share only the whole cell can tell: a shard leaves it to `assemble`.
-        if cell.chosen is None or not _is_share(cell.job.max_failures):
-            cell.stopped = _too_many(cell.job.max_failures, cell.failed_records, cell.total)
+        judged = cell.chosen is None or not _is_share(cell.job.max_failures)
+        if judged and _too_many(cell.job.max_failures, cell.failed_records, cell.total):
+            cell.stopped = True  # and is never taken back: a cell with a fault is stopped as well
 
 
 def _is_share(limit: float | None) -> bool:

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longflow import batch_files, predict, specs
-from longflow.cell_run import Job
+from longflow.cell_run import CellRun, Job
 from longflow.engines import Completion, Request
 from longflow.errors import UserError
+from longflow.journal import Journal
 from longflow.jsonio import read_jsonl, write_jsonl
 from longflow.records import Record
 from longflow.retrieval.chunks import words
@@ -288,6 +289,26 @@ class FailsLater(Echo):
                 yield Completion(request.key, "", "error", error="told to fail")
             else:
                 yield Completion(request.key, f"thought of {request.name}", "stop", 5, 2, 0.5)
+
+
+def test_a_cell_with_a_fault_stays_stopped_when_an_earlier_call_fails(tmp_path):
+    """The engine answers after it has taken everything, so that the failure comes after the fault."""
+    rows = [question(0), Record("r1", "q1", {"context": "no input", "answers": ["x"]})]
+    write_jsonl(tmp_path / "records.jsonl", (row.to_row() for row in rows))
+    made = job(tmp_path, {"fail": ["r0"]})
+    cell = CellRun(made, Journal(made.journal), Late(made.entry, None))
+    desk = predict.Desk([cell], "", apart=True)
+    desk.turn(0, cell.engine, [cell])
+    assert cell.fault is not None
+    assert cell.failures
+    assert cell.stopped
+
+
+class Late(Echo):
+    """Takes all requests before it answers the first."""
+
+    def generate(self, requests):
+        yield from super().generate(list(requests))
 
 
 def test_a_share_of_failures_is_one_of_the_cell_s_records(tmp_path):

@@ -1,4 +1,4 @@
-"""Greedy generation: prefill in chunks, then token by token, or several guessed tokens or several answers at once.
+"""Greedy generation for one prompt: prefill in chunks, then token by token, or several guessed tokens at once.
 
 The text is that of `generate` with batch size 1 and do_sample=False. The prompt is computed in chunks that begin at
 multiples of the chunk size. A later prompt that begins with the same whole chunks takes their keys and values as they
@@ -15,14 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longflow.engines.kvcache import (
-    Filled,
-    InPlaceCache,
-    cache_bytes,
-    cut_to,
-    make_cache,
-    reserve,
-)
+from longflow.engines.kvcache import Filled, InPlaceCache, cache_bytes, cut_to, make_cache, reserve
 
 Ids = NDArray[np.int32]
 
